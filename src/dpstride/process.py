@@ -1,0 +1,424 @@
+"""Stage 1. The forward process: two arrays, f and g, on a grid.
+
+``q(x_t given x_0) = N(f_t x_0, g_t² I)``. Discrete DDPMs, continuous VP and sub-VP, VE and rectified flow differ only in
+the numbers in these arrays, so they are one class and no hierarchy. Everything later asks the process for coefficients
+of a step t → s and never for the formula behind them. All of it is float64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Index = int | npt.NDArray[np.int64]
+TimeFunction = Callable[[Array], npt.ArrayLike]
+
+MAX_BETA = 0.999  # Nichol and Dhariwal's clip, which keeps the last steps of a cosine process from being singular.
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardProcess:
+    """``q(x_t given x_0) = N(f_t x_0, g_t² I)`` on the grid of T + 1 points; index 0 is clean data, T the prior end.
+
+    Build one with a class method. ``origin[i]`` is the index that grid point i had in the grid it was first built on
+    (for a discrete model: its training step); it names what the network is fed and which noise is drawn, so both
+    survive `subset`. ``input_scale`` multiplies x_t before the network sees it (VE processes; 1 elsewhere).
+    """
+
+    f: Array
+    g: Array
+    times: Array
+    kind: Literal["discrete", "continuous"]
+    name: str
+    origin: npt.NDArray[np.int64]
+    origin_T: int
+    input_scale: Array
+    f_function: TimeFunction | None = field(default=None, repr=False)
+    g_function: TimeFunction | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("f", "g", "times", "origin", "input_scale"):
+            array = np.array(getattr(self, name), dtype=np.int64 if name == "origin" else np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        _check_grid(self.f, self.g, self.times)
+
+    # --- ways to make one -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_alpha_bar(cls, alpha_bar: npt.ArrayLike, name: str = "alpha_bar") -> ForwardProcess:
+        """Discrete variance-preserving process; ``alpha_bar[i]`` belongs to grid index i + 1 (training step i)."""
+        alpha_bar = _vector(alpha_bar, "alpha_bar")
+        outside = ~((alpha_bar > 0.0) & (alpha_bar < 1.0))
+        if outside.any():
+            i = int(outside.argmax())
+            raise ValueError(
+                f"alpha_bar must lie strictly between 0 and 1, but alpha_bar[{i}] = {alpha_bar[i]}. The clean point is "
+                "added by dpstride; a process that ends in pure noise (alpha_bar = 0) is made with from_functions."
+            )
+        if (rises := np.flatnonzero(np.diff(alpha_bar) >= 0.0)).size:
+            i = int(rises[0])
+            raise ValueError(
+                f"alpha_bar must be strictly decreasing, but alpha_bar[{i}] = {alpha_bar[i]} and alpha_bar[{i + 1}] = "
+                f"{alpha_bar[i + 1]}. Give it from the least to the most noise, without repeated values."
+            )
+        return cls._discrete(alpha_bar, 1.0 - alpha_bar, name)
+
+    @classmethod
+    def from_betas(cls, betas: npt.ArrayLike, name: str = "betas") -> ForwardProcess:
+        """Discrete variance-preserving process with ``alpha_bar[i] = prod over j <= i of (1 - betas[j])``."""
+        betas = _vector(betas, "betas")
+        outside = ~((betas > 0.0) & (betas < 1.0))
+        if outside.any():
+            i = int(outside.argmax())
+            raise ValueError(
+                f"betas must lie strictly between 0 and 1, but betas[{i}] = {betas[i]}. A process that ends in pure "
+                "noise (beta = 1) is made with from_functions."
+            )
+        log_alpha_bar = np.cumsum(np.log1p(-betas))
+        if np.exp(log_alpha_bar[-1]) == 0.0:
+            raise ValueError("betas are so large that alpha_bar underflows to 0; use fewer or smaller betas.")
+        # 1 - alpha_bar by expm1: the first betas are 1e-4 and smaller, and g² feeds every cost near clean data.
+        return cls._discrete(np.exp(log_alpha_bar), -np.expm1(log_alpha_bar), name)
+
+    @classmethod
+    def from_functions(
+        cls,
+        f: TimeFunction,
+        g: TimeFunction,
+        times: npt.ArrayLike,
+        name: str = "functions",
+    ) -> ForwardProcess:
+        """Continuous process: any monotone ``f`` (1 down) and ``g`` (0 up), on any grid with ``times[0] = 0``."""
+        times = _vector(times, "times")
+        return cls(
+            f=_evaluate(f, times, "f"),
+            g=_evaluate(g, times, "g"),
+            times=times,
+            kind="continuous",
+            name=name,
+            origin=np.arange(times.size),
+            origin_T=times.size - 1,
+            input_scale=np.ones(times.size),
+            f_function=f,
+            g_function=g,
+        )
+
+    @classmethod
+    def linear(cls, T: int = 1000) -> ForwardProcess:
+        """Ho et al. (2020): betas linear from 1e-4 to 0.02, scaled by 1000/T as Nichol and Dhariwal do, at most 0.999."""
+        _check_T(T)
+        betas = np.linspace(1e-4, 0.02, T) * (1000.0 / T)
+        return cls.from_betas(np.minimum(betas, MAX_BETA), name="linear")
+
+    @classmethod
+    def cosine(cls, T: int = 4000) -> ForwardProcess:
+        """Nichol and Dhariwal (2021): alpha_bar = cos²((t/T + 0.008)/1.008 · π/2), betas clipped at 0.999."""
+        _check_T(T)
+        alpha_bar = np.cos((np.arange(T + 1) / T + 0.008) / 1.008 * (np.pi / 2)) ** 2
+        return cls.from_betas(np.minimum(1.0 - alpha_bar[1:] / alpha_bar[:-1], MAX_BETA), name="cosine")
+
+    @classmethod
+    def rectified_flow(cls, T: int = 1000, times: npt.ArrayLike | None = None) -> ForwardProcess:
+        """Flow matching: ``f = 1 - t``, ``g = t``; even times unless given."""
+        return cls.from_functions(lambda t: 1.0 - t, lambda t: t, _times(T, times), name="rectified_flow")
+
+    @classmethod
+    def vp_linear(
+        cls,
+        T: int = 1000,
+        times: npt.ArrayLike | None = None,
+        beta_min: float = 0.1,
+        beta_max: float = 20.0,
+    ) -> ForwardProcess:
+        """Song et al. (2021) VP: ``f = exp(-½ B(t))``, ``g² = 1 - f²``, B the integral of a linear beta(t)."""
+
+        def integral(t: Array) -> Array:
+            return beta_min * t + 0.5 * (beta_max - beta_min) * t**2
+
+        return cls.from_functions(
+            lambda t: np.exp(-0.5 * integral(t)),
+            lambda t: np.sqrt(-np.expm1(-integral(t))),
+            _times(T, times),
+            name="vp_linear",
+        )
+
+    @classmethod
+    def vp_cosine(cls, T: int = 1000, times: npt.ArrayLike | None = None) -> ForwardProcess:
+        """Continuous cosine process, Nichol and Dhariwal's alpha_bar without the clip: ``f(1) = 0`` exactly."""
+        start = 0.008 / 1.008 * np.pi / 2
+
+        def angle(t: Array) -> Array:
+            return (t + 0.008) / 1.008 * (np.pi / 2)
+
+        def f(t: Array) -> Array:
+            return np.where(t == 1.0, 0.0, np.cos(angle(t)) / np.cos(start))
+
+        def g(t: Array) -> Array:
+            # 1 - f² = sin(a - b) sin(a + b) / cos²(b): no cancellation near clean data.
+            return np.sqrt(np.sin(angle(t) - start) * np.sin(angle(t) + start)) / np.cos(start)
+
+        return cls.from_functions(f, lambda t: np.where(t == 1.0, 1.0, g(t)), _times(T, times), name="vp_cosine")
+
+    @classmethod
+    def sub_vp(
+        cls,
+        T: int = 1000,
+        times: npt.ArrayLike | None = None,
+        beta_min: float = 0.1,
+        beta_max: float = 20.0,
+    ) -> ForwardProcess:
+        """Song et al. (2021) sub-VP: f as in `vp_linear`, ``g = 1 - f²``."""
+
+        def integral(t: Array) -> Array:
+            return beta_min * t + 0.5 * (beta_max - beta_min) * t**2
+
+        return cls.from_functions(
+            lambda t: np.exp(-0.5 * integral(t)), lambda t: -np.expm1(-integral(t)), _times(T, times), name="sub_vp"
+        )
+
+    @classmethod
+    def ve(cls, sigmas: npt.ArrayLike, name: str = "ve") -> ForwardProcess:
+        """Variance exploding (x_0 + sigma noise), rescaled by ``1/sqrt(1 + sigma²)``; times are the sigmas, 0 first.
+
+        The network is fed x_t in its own coordinates (`input_scale`). `upper` and `learned_range` variances and the
+        decoder's variances are defined in the rescaled coordinates.
+        """
+        sigmas = _vector(sigmas, "sigmas")
+        process = cls.from_functions(
+            lambda sigma: 1.0 / np.sqrt(1.0 + sigma**2), lambda sigma: sigma / np.sqrt(1.0 + sigma**2), sigmas, name
+        )
+        return process._replace(input_scale=np.sqrt(1.0 + sigmas**2))
+
+    def subset(self, steps: Sequence[int] | npt.NDArray[np.int64]) -> ForwardProcess:
+        """The same process on some of its own grid points (index 0 is kept or added).
+
+        What the network is fed and the noise drawn stay those of the original step, so a model is still evaluated
+        only where it was trained.
+        """
+        array = np.asarray(steps)
+        if array.ndim != 1 or array.size == 0:
+            raise ValueError(f"steps must be a non-empty list of grid indices, not an array of shape {array.shape}.")
+        if not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(
+                f"steps must be whole grid indices, not {array.dtype}: a discrete model is only defined at its training "
+                "steps. For a model trained on continuous times build a grid with from_functions."
+            )
+        kept = np.unique(array.astype(np.int64))
+        if kept[0] < 0 or kept[-1] > self.T:
+            wrong = kept[0] if kept[0] < 0 else kept[-1]
+            raise ValueError(
+                f"steps must be grid indices of this process, 0 to {self.T}, but {wrong} is among them: the network was "
+                "never trained there. Choose a subset of the training steps."
+            )
+        kept = np.union1d([0], kept)
+        if kept.size < 2:
+            raise ValueError("steps must hold at least one step above 0, but only index 0 was given.")
+        return self._replace(
+            f=self.f[kept],
+            g=self.g[kept],
+            times=self.times[kept],
+            origin=self.origin[kept],
+            input_scale=self.input_scale[kept],
+        )
+
+    # --- what it says -----------------------------------------------------------------------------------------------
+
+    @property
+    def T(self) -> int:
+        """Number of grid steps."""
+        return self.f.size - 1
+
+    @property
+    def snr(self) -> Array:
+        """Signal-to-noise ratio ``f²/g²`` at every grid point; infinite at index 0."""
+        with np.errstate(divide="ignore"):
+            return np.asarray((self.f / self.g) ** 2)
+
+    @property
+    def log_snr(self) -> Array:
+        """Natural logarithm of `snr`; +inf at index 0, -inf where f = 0."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(2.0 * (np.log(self.f) - np.log(self.g)))
+
+    def f_ts(self, t: Index, s: Index) -> Array:
+        """``f_t / f_s``: q(x_t given x_s) has mean f_ts x_s."""
+        return np.asarray(self.f[t] / self.f[s])
+
+    def g2_ts(self, t: Index, s: Index) -> Array:
+        """``g_t² - f_ts² g_s²``: the variance of q(x_t given x_s)."""
+        # = g_t² (1 - snr_t / snr_s), without subtracting two nearly equal variances.
+        return np.asarray(self.g[t] ** 2 * self._one_minus_snr_ratio(t, s))
+
+    def posterior_variance(self, t: Index, s: Index) -> Array:
+        """``g_s² g_ts² / g_t²``: the variance of q(x_s given x_t, x_0), method.md's g̃²."""
+        return np.asarray(self.g[s] ** 2 * self._one_minus_snr_ratio(t, s))
+
+    def posterior_mean(self, t: Index, s: Index) -> tuple[Array, Array]:
+        """Coefficients (a, b) of the mean ``a x_t + b x_0`` of q(x_s given x_t, x_0), Eq. 15 of the paper."""
+        a = self.f_ts(t, s) * (self.g[s] / self.g[t]) ** 2
+        return np.asarray(a), np.asarray(self.f[s] * self._one_minus_snr_ratio(t, s))
+
+    def sde(self, times: npt.ArrayLike) -> tuple[Array, Array]:
+        """Drift and diffusion coefficients of Eq. 12, ``dX = drift · X dt + diffusion dB``, where f > 0.
+
+        drift = f'/f and diffusion² = (g²)' - 2 (f'/f) g², which equals 2 g (g' - f' g / f). Derivatives are taken
+        numerically from the process's own functions (scipy.differentiate), one-sided at the two ends.
+        """
+        if self.f_function is None or self.g_function is None:
+            raise ValueError(
+                f"The {self.name!r} process is known only at its grid points, so it has no derivative. Build it with "
+                "from_functions (vp_linear and vp_cosine are the continuous forms of linear and cosine)."
+            )
+        from scipy.differentiate import derivative
+
+        f, g = self.f_function, self.g_function
+        at = np.atleast_1d(np.asarray(times, dtype=np.float64))
+        end = float(self.times[-1])
+        if ((at < 0.0) | (at > end)).any():
+            raise ValueError(f"times must lie in [0, {end}], but they span [{at.min()}, {at.max()}].")
+        # The first step must stay inside the domain, where f and g need not be defined.
+        inside = np.minimum(at, end - at)
+        one_sided = inside < 1e-3 * end
+        step = np.where(one_sided, 1e-3 * end, np.minimum(inside, 0.05 * end))
+        direction = np.where(one_sided, np.where(at < 0.5 * end, 1, -1), 0)
+        options = {"initial_step": step, "step_direction": direction, "order": 8}
+        values = _evaluate(f, at, "f")
+        if (values <= 0.0).any():
+            raise ValueError(f"The drift f'/f is not defined where f = 0 (time {at[values <= 0.0][0]}).")
+        drift = derivative(lambda t: np.asarray(f(t), dtype=np.float64), at, **options).df / values
+        variance = derivative(lambda t: np.asarray(g(t), dtype=np.float64) ** 2, at, **options).df
+        diffusion = np.sqrt(np.maximum(variance - 2.0 * drift * _evaluate(g, at, "g") ** 2, 0.0))
+        return np.asarray(drift), np.asarray(diffusion)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the numbers that define the process; statistics carry it, so that they are not mixed up."""
+        digest = hashlib.sha256()
+        for array in (self.f, self.g, self.times, self.origin, self.input_scale):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+    def is_grid_of(self, training: ForwardProcess) -> bool:
+        """Whether every grid point of this process is a point of ``training`` with the same f and g."""
+        if self.origin_T != training.origin_T:
+            return False
+        where = np.searchsorted(training.origin, self.origin)
+        if (where > training.T).any() or (training.origin[where] != self.origin).any():
+            return False
+        return bool((training.f[where] == self.f).all() and (training.g[where] == self.g).all())
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _one_minus_snr_ratio(self, t: Index, s: Index) -> Array:
+        """``1 - snr_t / snr_s``, accurate when the two are close and finite at both ends of the grid."""
+        ratio = (self.f[t] * self.g[s]) / (self.f[s] * self.g[t])
+        return np.asarray((1.0 - ratio) * (1.0 + ratio))
+
+    def _replace(self, **changes: object) -> ForwardProcess:
+        from dataclasses import replace
+
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    @classmethod
+    def _discrete(cls, f2: Array, g2: Array, name: str) -> ForwardProcess:
+        T = f2.size
+        return cls(
+            f=np.sqrt(np.concatenate([[1.0], f2])),
+            g=np.sqrt(np.concatenate([[0.0], g2])),
+            times=np.arange(T + 1, dtype=np.float64),
+            kind="discrete",
+            name=name,
+            origin=np.arange(T + 1),
+            origin_T=T,
+            input_scale=np.ones(T + 1),
+        )
+
+
+def _check_grid(f: Array, g: Array, times: Array) -> None:
+    """The rules every process keeps, checked once."""
+    if not (f.shape == g.shape == times.shape) or f.ndim != 1 or f.size < 2:
+        raise ValueError(
+            f"f, g and times must be vectors of the same length, at least 2, not {f.shape}, {g.shape} and {times.shape}."
+        )
+    for name, array in (("f", f), ("g", g), ("times", times)):
+        if not np.isfinite(array).all():
+            i = int((~np.isfinite(array)).argmax())
+            raise ValueError(f"{name} must be finite, but {name}[{i}] = {array[i]}. Move the grid off that point.")
+    if times[0] != 0.0:
+        raise ValueError(f"The grid must start at time 0, but times[0] = {times[0]}. Prepend 0.")
+    if (np.diff(times) <= 0.0).any():
+        i = int((np.diff(times) <= 0.0).argmax())
+        raise ValueError(
+            f"times must be strictly increasing, but times[{i}] = {times[i]} and times[{i + 1}] = {times[i + 1]}. Sort "
+            "them and drop repeats."
+        )
+    if g[0] != 0.0:
+        raise ValueError(
+            f"Grid point 0 must be clean data (g[0] == 0), but g[0] = {g[0]}. Prepend a clean point to the grid."
+        )
+    if f[0] != 1.0:
+        raise ValueError(
+            f"Grid point 0 must be clean data (f[0] == 1), but f[0] = {f[0]}. Prepend a clean point, or divide f and g "
+            "by f(0)."
+        )
+    for name, array, sign in (("f", f, -1.0), ("g", g, 1.0)):
+        if (wrong := sign * np.diff(array) < 0.0).any():
+            i = int(wrong.argmax())
+            way = "rise" if sign < 0.0 else "fall"
+            raise ValueError(
+                f"{name} must not {way} along the grid, but {name}[{i}] = {array[i]} and {name}[{i + 1}] = "
+                f"{array[i + 1]}. The grid runs from clean data to noise: f from 1 down, g from 0 up."
+            )
+    if (f < 0.0).any():
+        raise ValueError(f"f must not be negative, but its least value is {f.min()}.")
+    if (g[1:] <= 0.0).any():
+        i = 1 + int((g[1:] <= 0.0).argmax())
+        raise ValueError(f"Only grid point 0 may be clean, but g[{i}] = {g[i]}. Drop that point.")
+    ratio = f[1:] / g[1:]
+    if (np.diff(ratio) >= 0.0).any():
+        i = 1 + int((np.diff(ratio) >= 0.0).argmax())
+        raise ValueError(
+            f"The signal-to-noise ratio must strictly fall along the grid, but points {i} and {i + 1} have (f, g) = "
+            f"({f[i]}, {g[i]}) and ({f[i + 1]}, {g[i + 1]}). Drop one of them."
+        )
+
+
+def _vector(values: npt.ArrayLike, name: str) -> Array:
+    """A finite float64 vector, or a clear error."""
+    if hasattr(values, "detach"):  # a torch tensor, on any device
+        values = values.detach().cpu().double().numpy()
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a non-empty vector, not an array of shape {array.shape}.")
+    if not np.isfinite(array).all():
+        i = int((~np.isfinite(array)).argmax())
+        raise ValueError(f"{name} must be finite, but {name}[{i}] = {array[i]}.")
+    return array
+
+
+def _evaluate(function: TimeFunction, times: Array, name: str) -> Array:
+    if not callable(function):
+        raise ValueError(f"{name} must be a function of time, not {type(function).__name__}; e.g. lambda t: 1 - t.")
+    values = np.asarray(function(times), dtype=np.float64)
+    if values.shape != times.shape:
+        values = np.array([float(np.asarray(function(np.asarray(time)))) for time in times])
+    return values
+
+
+def _times(T: int, times: npt.ArrayLike | None) -> npt.ArrayLike:
+    if times is not None:
+        return times
+    _check_T(T)
+    return np.linspace(0.0, 1.0, T + 1)
+
+
+def _check_T(T: int) -> None:
+    if not isinstance(T, (int, np.integer)) or T < 1:
+        raise ValueError(f"T must be a whole number of steps, at least 1, not {T!r}.")
