@@ -1,0 +1,196 @@
+"""Stage 5. The least-cost path of every budget, by dynamic programming over the table of step costs.
+
+The stage knows nothing of diffusion: it takes numbers L[t, s] and returns paths T → … → 0. Everything about what the
+numbers mean stays in the cost table it was given, which also turns a path into a Schedule. The kernels are in files
+beside this one, one per kind of table, and all give the same costs and the same paths:
+
+    recurrence.py   any table
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Solution", "solve"]
+
+
+class PathReader(Protocol):
+    """What a kernel leaves behind so that any path can be read later."""
+
+    def read(self, budget: int) -> list[int]:
+        """The best path of this budget, from T down to 0."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The best path of every budget K from 1 to `max_budget`, and its cost.
+
+    Attributes:
+        T: number of grid steps.
+        max_budget: the largest budget that was solved for.
+        costs: [max_budget + 1] nats without the prior, indexed by budget; inf where no path of that many steps exists
+            (always at 0).
+        table: the CostTable that was solved, or None for a plain array.
+    """
+
+    T: int
+    max_budget: int
+    costs: NDArray[np.float64]
+    table: Any = field(repr=False)
+    _paths: PathReader = field(repr=False)
+    _first_budget: int = field(repr=False)
+
+    @property
+    def best_budget(self) -> int:
+        """The budget with the least cost; the smaller one if two are equal. More steps than this do not help."""
+        return int(np.argmin(self.costs))
+
+    def cost_nats(self, budget: int) -> float:
+        """C[K, T]: the least cost of K steps from T to 0, in nats, without the prior."""
+        return float(self.costs[self._checked_budget(budget)])
+
+    def bpd(self, budget: int) -> float:
+        """The least cost of K steps plus the prior, in bits per dimension."""
+        cost_nats = self.cost_nats(budget)
+        if self.table is None:
+            raise ValueError(
+                "bits/dim needs the prior and the number of dimensions, but solve() was given a plain array. "
+                "Use cost_nats(K), or solve a CostTable."
+            )
+        return float((cost_nats + self.table.prior_nats) / (self.table.dims * math.log(2.0)))
+
+    def path(self, budget: int) -> list[int]:
+        """The best path of K steps: K + 1 grid indices from T down to 0.
+
+        Among paths of equal cost it is the one that goes to the smallest s at its first step, then at its second, and
+        so on: the path that argmin reads from the plain recurrence.
+        """
+        return self._paths.read(self._checked_budget(budget))
+
+    def schedule(self, budget: int) -> Any:
+        """The best path of K steps as a Schedule, made by the cost table that was solved."""
+        path = self.path(budget)
+        if self.table is None:
+            raise ValueError(
+                "A Schedule needs the grid's times and the options of the costs, but solve() was given a plain array. "
+                "Use path(K), or solve a CostTable."
+            )
+        return self.table.schedule(path, self.cost_nats(budget))
+
+    def _checked_budget(self, budget: int) -> int:
+        K = operator.index(budget)
+        if not 1 <= K <= self.max_budget:
+            reason = f"T = {self.T}" if self.max_budget == self.T else f"max_budget = {self.max_budget} was solved for"
+            raise ValueError(
+                f"A budget must lie between 1 and {self.max_budget} ({reason}), but {K} was asked for."
+                + (" Solve again with a larger max_budget." if self.max_budget < K <= self.T else "")
+            )
+        if self._first_budget > K:
+            raise ValueError(
+                "Budget 1 is undefined with the respaced decoder, whose variance needs a second step. "
+                "Ask for 2 steps or more, or choose another decoder."
+            )
+        if not np.isfinite(self.costs[K]):
+            raise ValueError(
+                f"Every path of {K} steps has infinite cost. Budgets with a finite path: "
+                f"{_ranges(np.flatnonzero(np.isfinite(self.costs)))}."
+            )
+        return K
+
+
+def solve(costs: Any, max_budget: int | None = None) -> Solution:
+    """The best path of every budget up to `max_budget`, exactly (Watson et al. 2021, section 4.2).
+
+        C[0, 0] = 0,  C[0, t] = inf,  C[k, t] = min over s < t of C[k − 1, s] + L[t, s]
+
+    Args:
+        costs: a CostTable, or a plain array L [T+1, T+1] in nats, where L[t, s] is the cost of the step t → s. A step
+            always goes down, so entries with s >= t are never read, whatever they hold; inf below the diagonal
+            forbids a step. With a table's `pairs`, where pairs[t2, t1] is the cost of the last two steps
+            t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used.
+            The array is kept, not copied: paths are read from it on demand.
+        max_budget: the largest budget wanted, at most T; all T budgets if None.
+
+    Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads.
+    """
+    from . import recurrence
+
+    table = costs if hasattr(costs, "L") else None
+    pairs = getattr(table, "pairs", None)
+    first_s = 0 if pairs is None else 1
+    L = _checked_table(costs if table is None else table.L, "L", first_s)
+    T = L.shape[0] - 1
+    if pairs is not None:
+        pairs = _checked_table(pairs, "pairs", first_s)
+        if pairs.shape != L.shape:
+            raise ValueError(
+                f"pairs must have the shape of L, {L.shape}, but has {pairs.shape}. Compute both together."
+            )
+    K = _checked_max_budget(max_budget, T)
+    first_budget = 1 if pairs is None else 2
+    if first_budget > K:
+        raise ValueError(
+            f"The respaced decoder needs a second step, but T = {T} and max_budget = {K} leave only one. "
+            "Allow at least 2 steps, or choose another decoder."
+        )
+
+    paths = recurrence.solve(L, pairs, K)
+    solution_costs = paths.final_costs()
+    if not np.isfinite(solution_costs).any():
+        raise ValueError(
+            f"Every path from T = {T} to 0 with at most {K} steps has infinite cost. "
+            "Look for rows of L that are inf everywhere below the diagonal, or allow more steps."
+        )
+    solution_costs.setflags(write=False)
+    return Solution(T, K, solution_costs, table, paths, first_budget)
+
+
+def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.float64]:
+    """The table as float64 in C order (itself if so already), with nothing that poisons a sum at first_s <= s < t."""
+    array = np.asarray(values)
+    if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        raise ValueError(
+            f"{name} must be a square table [T+1, T+1], but its shape is {array.shape}. Index it as L[t, s]."
+        )
+    T = array.shape[0] - 1
+    if T < 1:
+        raise ValueError(f"{name} must have at least one step (T >= 1), but its shape is {array.shape}.")
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers, but its dtype is {array.dtype}. Convert it to float64.")
+    table = np.ascontiguousarray(array, dtype=np.float64)
+
+    # One pass without temporaries settles almost every table: min() passes on NaN and -inf wherever they are.
+    # -1.7e308 / T: with costs above it no sum of T of them overflows to -inf, which would meet inf and become NaN.
+    lowest_allowed = -1.7e308 / T
+    if not table.min() >= lowest_allowed:
+        for t in range(first_s + 1, T + 1):
+            row = table[t, first_s:t]
+            if not row.min() >= lowest_allowed:
+                s = first_s + int(np.flatnonzero(~(row >= lowest_allowed))[0])
+                raise ValueError(
+                    f"{name} must be finite or inf for s < t, but {name}[{t}, {s}] = {table[t, s]}. "
+                    "Use inf for a forbidden step; a NaN usually means the network returned one at that t."
+                )
+    return table
+
+
+def _checked_max_budget(max_budget: int | None, T: int) -> int:
+    K = T if max_budget is None else operator.index(max_budget)
+    if not 1 <= K <= T:
+        raise ValueError(
+            f"max_budget must lie between 1 and T = {T}, but is {K}. A path has at most one step per grid step."
+        )
+    return K
+
+
+def _ranges(numbers: NDArray[np.int64]) -> str:
+    """Sorted numbers as text, runs shortened: [1, 2, 3, 7] → "1-3, 7"."""
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
