@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstride.solver import Solution, solve
+from dpstride.solver import Solution, recurrence, solve
 
 Array = NDArray[np.float64]
 
@@ -148,14 +148,58 @@ def test_plain_recurrence_at_T_300(kind: str) -> None:
     check_against_plain_recurrence(random_table(np.random.default_rng(7), 300, kind))
 
 
+def edges_of(size: int, *multiples: int) -> list[int]:
+    return [m * size + d for m in multiples for d in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "T",
+    sorted({*range(1, 20), *edges_of(recurrence.TILE, 1, 2), *edges_of(recurrence.CHUNK, 1), recurrence.PANEL + 65}),
+)
+def test_plain_recurrence_at_the_edges_of_tiles(T: int) -> None:
+    rng = np.random.default_rng(T)
+    L = random_table(rng, T, "ties" if T % 2 else "real")
+    L[1:, 0] = rng.integers(0, 9, T)
+    check_against_plain_recurrence(L)
+
+
+def test_pairs_at_the_edges_of_tiles() -> None:
+    """With pairs[t2, t1] = L[t2, t1] + L[t1, 0] the answers are those of the plain table."""
+    for T in (*range(2, 20), *edges_of(recurrence.TILE, 1, 2), recurrence.CHUNK + 2):
+        L = random_table(np.random.default_rng(T), T, "ties")
+        L[1:, 0] = L[T, 0] = L[T, 1] = 1.0
+        pairs = L + L[:, 0]
+        plain, paired = solve(L), solve(Table(L, pairs))
+        np.testing.assert_array_equal(paired.costs[2:], plain.costs[2:])
+        for K in np.flatnonzero(np.isfinite(paired.costs)):
+            assert paired.path(K) == plain.path(K)
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    L = np.abs(random_table(np.random.default_rng(9), 2 * recurrence.CHUNK + 70, "real"))
+    one, two, many = (recurrence.solve(L, None, len(L) - 1, workers) for workers in (1, 2, 5))
+    np.testing.assert_array_equal(one.values, two.values)
+    np.testing.assert_array_equal(one.values, many.values)
+
+
+def test_a_table_changed_after_solving_is_noticed() -> None:
+    L = np.ones((9, 9))
+    solution = solve(L)
+    L += 1.0
+    with pytest.raises(ValueError, match="L was changed after solve"):
+        solution.path(4)
+
+
 def test_fewer_budgets_are_the_same_answers() -> None:
     L = random_table(np.random.default_rng(8), 60, "ties")
+    L[60, 0] = 50.0
     full = solve(L)
     for K in (1, 2, 11, 12, 13, 24, 25, 59):
         part = solve(L, max_budget=K)
         assert part.max_budget == K
         np.testing.assert_array_equal(part.costs, full.costs[: K + 1])
-        assert part.path(K) == full.path(K)
+        for k in np.flatnonzero(np.isfinite(part.costs)):
+            assert part.path(k) == full.path(k)
 
 
 def test_a_cost_table_gives_bits_per_dim_and_schedules() -> None:
