@@ -1,0 +1,76 @@
+"""The best inference schedule of any pre-trained diffusion model, for every number of steps at once, without retraining.
+
+The public names, in pipeline order. They are imported when first used, so that ``import dpstride`` is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ForwardProcess": "process",
+    "Denoiser": "denoiser",
+    "Prediction": "denoiser",
+    "NonFiniteError": "denoiser",
+    "estimate": "statistics.estimate",
+    "Statistics": "statistics.artefact",
+    "StatisticsFileError": "statistics.artefact",
+    "Schedule": "schedule",
+    "ScheduleSet": "schedule",
+    "ScheduleFileError": "schedule",
+    "even_stride": "schedule",
+    "quadratic_stride": "schedule",
+    "quadratic_ddim_stride": "schedule",
+    "CostTable": "costs.table",
+    "elbo_costs": "costs.elbo",
+    "Solution": "solver",
+    "solve": "solver",
+    "optimise": "pipeline",
+    "schedules_from": "pipeline",
+    "Likelihood": "evaluate.likelihood",
+    "bits_per_dim": "evaluate.likelihood",
+    "score": "evaluate.likelihood",
+    "sample": "evaluate.sampling",
+}
+
+__all__ = ["__version__", *_HOME]
+
+if TYPE_CHECKING:
+    from .costs.elbo import elbo_costs as elbo_costs
+    from .costs.table import CostTable as CostTable
+    from .denoiser import Denoiser as Denoiser
+    from .denoiser import NonFiniteError as NonFiniteError
+    from .denoiser import Prediction as Prediction
+    from .evaluate.likelihood import Likelihood as Likelihood
+    from .evaluate.likelihood import bits_per_dim as bits_per_dim
+    from .evaluate.likelihood import score as score
+    from .evaluate.sampling import sample as sample
+    from .pipeline import optimise as optimise
+    from .pipeline import schedules_from as schedules_from
+    from .process import ForwardProcess as ForwardProcess
+    from .schedule import Schedule as Schedule
+    from .schedule import ScheduleFileError as ScheduleFileError
+    from .schedule import ScheduleSet as ScheduleSet
+    from .schedule import even_stride as even_stride
+    from .schedule import quadratic_ddim_stride as quadratic_ddim_stride
+    from .schedule import quadratic_stride as quadratic_stride
+    from .solver import Solution as Solution
+    from .solver import solve as solve
+    from .statistics.artefact import Statistics as Statistics
+    from .statistics.artefact import StatisticsFileError as StatisticsFileError
+    from .statistics.estimate import estimate as estimate
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'dpstride' has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -29,6 +29,8 @@ class ForwardProcess:
     Build one with a class method. ``origin[i]`` is the index that grid point i had in the grid it was first built on
     (for a discrete model: its training step); it names what the network is fed and which noise is drawn, so both
     survive `subset`. ``input_scale`` multiplies x_t before the network sees it (VE processes; 1 elsewhere).
+    ``first_pair_variance`` is the posterior variance of training step 2 → 1, which one decoder option wants; it is None
+    for continuous processes.
     """
 
     f: Array
@@ -39,6 +41,7 @@ class ForwardProcess:
     origin: npt.NDArray[np.int64]
     origin_T: int
     input_scale: Array
+    first_pair_variance: float | None = None
     f_function: TimeFunction | None = field(default=None, repr=False)
     g_function: TimeFunction | None = field(default=None, repr=False)
 
@@ -329,6 +332,8 @@ class ForwardProcess:
     @classmethod
     def _discrete(cls, f2: Array, g2: Array, name: str) -> ForwardProcess:
         T = f2.size
+        # g̃² of 2 → 1 is g_1² (1 - snr_2/snr_1); written with what discrete arrays index as 0 and 1.
+        first_pair = float(g2[0] * (1.0 - f2[1] * g2[0] / (f2[0] * g2[1]))) if T > 1 else None
         return cls(
             f=np.sqrt(np.concatenate([[1.0], f2])),
             g=np.sqrt(np.concatenate([[0.0], g2])),
@@ -338,6 +343,7 @@ class ForwardProcess:
             origin=np.arange(T + 1),
             origin_T=T,
             input_scale=np.ones(T + 1),
+            first_pair_variance=first_pair,
         )
 
 

@@ -1,0 +1,339 @@
+"""Stage 2. A denoiser: a network, what it predicts, and how its output becomes x̂_0.
+
+Every later stage sees only `Prediction`: the estimate of clean data and, for learned variances, the fraction φ per
+dimension. What the network is fed as time, in which precision it runs, and whether it predicts eps, x0, v or flow is
+known here and nowhere else. All algebra around the network is float64 (float32 on devices without float64).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .process import ForwardProcess
+
+Predicts = Literal["eps", "x0", "v", "flow"]
+ModelVariance = Literal["posterior", "upper", "learned_range"]
+TimeInput = Literal["index0", "time", "rescaled"] | Callable[[int], float]
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class NonFiniteError(ValueError):
+    """The network gave NaN or infinity."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the network says at (x_t, t): ``x0_hat`` after clipping, ``fraction`` (φ) where the variance is learned."""
+
+    x0_hat: Tensor
+    fraction: Tensor | None
+
+
+class Denoiser:
+    """A network on a forward process, seen as an estimator of clean data.
+
+    Args:
+        network: any callable ``network(x, time)`` or ``network(x, time, conditioning)``; x is [B, *shape] in the
+            network's own precision, time is [B]. Conditioning that is a dict is passed as keywords. Modules found in
+            it are put in evaluation mode.
+        process: the forward process it was trained with, or a subset of its grid.
+        predicts: "eps", "x0", "v" (= f eps - g x0) or "flow" (= eps - x0).
+        variance: the reverse variance it was trained with; "learned_range" networks return 2C channels, the
+            prediction and then v, with fraction φ = (v + 1)/2 (Nichol and Dhariwal), not clamped.
+        clip: range to which x̂_0 is clipped, or None. Clipping changes every cost, so it is recorded with results.
+        shape: one sample's shape; learnt from the first batch when None.
+        device: where the network lives; found from its parameters when None.
+        trained_continuous: the network was trained on continuous noise levels, so `on_grid` takes any grid.
+        time_input: what the network receives as time at grid index t: "index0" (training step t - 1), "time" (the
+            grid's own time, a float), "rescaled" (index0 · 1000/T, a float), or a callable of the training grid index.
+        dtype: the network's precision; found from its parameters when None, else the highest it accepts.
+        name: how reports call it.
+    """
+
+    def __init__(
+        self,
+        network: Callable[..., Tensor],
+        process: ForwardProcess,
+        *,
+        predicts: Predicts = "eps",
+        variance: ModelVariance = "posterior",
+        clip: tuple[float, float] | None = (-1.0, 1.0),
+        shape: tuple[int, ...] | None = None,
+        device: str | torch.device | None = None,
+        trained_continuous: bool = False,
+        time_input: TimeInput = "index0",
+        dtype: torch.dtype | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not callable(network):
+            raise ValueError(f"network must be callable as network(x, time), not {type(network).__name__}.")
+        if not isinstance(process, ForwardProcess):
+            raise ValueError(f"process must be a ForwardProcess, not {type(process).__name__}.")
+        _check_choice("predicts", predicts, get_args(Predicts))
+        _check_choice("variance", variance, get_args(ModelVariance))
+        if predicts == "eps" and (process.f == 0.0).any():
+            raise ValueError(
+                f"predicts='eps' needs f > 0 everywhere, but the process {process.name!r} has f = 0 at grid index "
+                f"{int((process.f == 0.0).argmax())}, where x0_hat = (x_t - g eps)/f divides by zero. Use a network "
+                "that predicts x0, v or flow, or a grid that ends before pure noise."
+            )
+        if clip is not None and not (len(clip) == 2 and clip[0] < clip[1]):
+            raise ValueError(f"clip must be None or (low, high) with low < high, not {clip!r}.")
+        self.network = network
+        self.process = process
+        self.predicts: Predicts = predicts
+        self.variance: ModelVariance = variance
+        self.clip = None if clip is None else (float(clip[0]), float(clip[1]))
+        self.shape = None if shape is None else tuple(int(n) for n in shape)
+        self.trained_continuous = bool(trained_continuous)
+        self.time_input: TimeInput = time_input
+        self.name = name or _name_of(network)
+
+        modules = [part for part in _parts_of(network) if isinstance(part, torch.nn.Module)]
+        parameters = [p for module in modules for p in module.parameters()]
+        for module in modules:
+            module.eval()
+        self.device = torch.device(device) if device is not None else parameters[0].device if parameters else _CPU
+        floating = [p.dtype for p in parameters if p.is_floating_point()]
+        self.dtype = dtype or (floating[0] if floating else None)
+        self.algebra_dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        self._time = _time_table(time_input, process).to(self.device)
+        self._f, self._g, self._input_scale = (
+            torch.tensor(array, dtype=self.algebra_dtype, device=self.device)
+            for array in (process.f, process.g, process.input_scale)
+        )
+
+    def __call__(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Prediction:
+        """x̂_0 (and φ) at ``x_t`` [B, *shape], one network pass; ``t`` is a grid index or one per sample [B]."""
+        index = torch.as_tensor(t, dtype=torch.int64, device=self.device).expand(x_t.shape[0])
+        per_sample = (-1, *([1] * (x_t.ndim - 1)))
+        x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
+        f_t, g_t = self._f[index].reshape(per_sample), self._g[index].reshape(per_sample)
+        output = self._run_network(x_t * self._input_scale[index].reshape(per_sample), index, conditioning)
+        fraction = None
+        if self.variance == "learned_range":
+            output, v = output.chunk(2, dim=1)
+            fraction = (v + 1.0) / 2.0
+        match self.predicts:
+            case "eps":
+                x0_hat = (x_t - g_t * output) / f_t
+            case "x0":
+                x0_hat = output
+            case "v":
+                x0_hat = (f_t * x_t - g_t * output) / (f_t**2 + g_t**2)
+            case "flow":
+                x0_hat = (x_t - g_t * output) / (f_t + g_t)
+        if self.clip is not None:
+            x0_hat = x0_hat.clamp(*self.clip)
+        return Prediction(x0_hat, fraction)
+
+    def on_grid(self, process: ForwardProcess) -> Denoiser:
+        """The same network on another grid; refused where the network was never trained."""
+        if process.kind == "discrete" and not self.trained_continuous and not process.is_grid_of(self.process):
+            raise ValueError(
+                f"This grid ({process.name!r}, T = {process.T}) is not a subset of the training steps of the model "
+                f"({self.process.name!r}, T = {self.process.T}), and a model trained on discrete steps is undefined "
+                "between them. Use denoiser.process.subset(steps), or trained_continuous=True if the network was "
+                "trained on continuous noise levels."
+            )
+        if process.kind != self.process.kind and not self.trained_continuous:
+            raise ValueError(
+                f"A {process.kind} grid was given to a model of a {self.process.kind} process. Pass "
+                "trained_continuous=True to Denoiser if the network was trained on continuous noise levels."
+            )
+        return Denoiser(
+            self.network,
+            process,
+            predicts=self.predicts,
+            variance=self.variance,
+            clip=self.clip,
+            shape=self.shape,
+            device=self.device,
+            trained_continuous=self.trained_continuous,
+            time_input=self.time_input,
+            dtype=self.dtype,
+            name=self.name,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What a result must record about the model, besides the process."""
+        time_input = self.time_input if isinstance(self.time_input, str) else _name_of(self.time_input)
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "predicts": self.predicts,
+            "variance": self.variance,
+            "clip": None if self.clip is None else list(self.clip),
+            "time_input": time_input,
+            "trained_continuous": self.trained_continuous,
+        }
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the weights (and other values) that the network consists of."""
+        digest = hashlib.sha256(_name_of(self.network).encode())
+        for part in _parts_of(self.network):
+            if isinstance(part, torch.nn.Module):
+                for key, value in part.state_dict().items():
+                    digest.update(key.encode())
+                    if isinstance(value, Tensor):
+                        digest.update(_bytes_of(value))
+            elif isinstance(part, Tensor):
+                digest.update(_bytes_of(part))
+            elif isinstance(part, np.ndarray):
+                digest.update(np.ascontiguousarray(part).tobytes())
+            else:
+                digest.update(repr(part).encode())
+        return digest.hexdigest()[:16]
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _run_network(self, x: Tensor, index: Tensor, conditioning: Any) -> Tensor:
+        if self.shape is None:
+            self.shape = tuple(x.shape[1:])
+        elif tuple(x.shape[1:]) != self.shape:
+            raise ValueError(
+                f"This denoiser takes samples of shape {self.shape}, but the data has shape {tuple(x.shape[1:])}. "
+                "Reshape the data, or build the Denoiser with the right shape=."
+            )
+        if self.dtype is not None:
+            output = self._call(x, index, conditioning, self.dtype)
+        else:
+            output = self._call_finding_dtype(x, index, conditioning)
+        self._check_output(output, x, index)
+        return output.to(self.algebra_dtype)
+
+    def _call(self, x: Tensor, index: Tensor, conditioning: Any, dtype: torch.dtype) -> Any:
+        time = self._time[index]
+        if time.is_floating_point():
+            time = time.to(torch.float64 if dtype == torch.float64 else torch.float32)
+        with torch.inference_mode():
+            if conditioning is None:
+                return self.network(x.to(dtype), time)
+            conditioning = _to_device(conditioning, self.device)
+            try:
+                if isinstance(conditioning, Mapping):
+                    return self.network(x.to(dtype), time, **conditioning)
+                return self.network(x.to(dtype), time, conditioning)
+            except TypeError as error:
+                raise ValueError(
+                    f"The network did not take the conditioning that came with the data ({error}). Drop it if the model "
+                    "is unconditional, for example [x for x, _ in data], or pass a dict of the network's own keywords."
+                ) from error
+
+    def _call_finding_dtype(self, x: Tensor, index: Tensor, conditioning: Any) -> Any:
+        """A callable with no parameters of its own: the highest precision that it accepts, found on its first call."""
+        complaint: RuntimeError | None = None
+        for dtype in PRECISIONS:
+            if dtype == torch.float64 and self.algebra_dtype != torch.float64:
+                continue
+            try:
+                output = self._call(x, index, conditioning, dtype)
+            except RuntimeError as error:  # torch's way to say that two dtypes do not match
+                complaint = error if complaint is None or dtype == torch.float32 else complaint
+                continue
+            self.dtype = dtype
+            return output
+        assert complaint is not None
+        raise complaint
+
+    def _check_output(self, output: Any, x: Tensor, index: Tensor) -> None:
+        if not isinstance(output, Tensor):
+            raise ValueError(
+                f"network(x, time) must return a tensor, not {type(output).__name__}. Wrap it, for example "
+                "lambda x, time: network(x, time).sample for a diffusers model."
+            )
+        expected = list(x.shape)
+        if self.variance == "learned_range":
+            expected[1] *= 2
+        if list(output.shape) != expected:
+            channels = "twice the channels of x (prediction, then v)" if expected != list(x.shape) else "the shape of x"
+            hint = ""
+            if list(output.shape) == [x.shape[0], 2 * x.shape[1], *x.shape[2:]]:
+                hint = " Twice the channels look like a learned variance: variance='learned_range'."
+            raise ValueError(
+                f"With variance={self.variance!r} the network must return {channels}, {tuple(expected)}, but it "
+                f"returned {tuple(output.shape)}.{hint}"
+            )
+        finite = torch.isfinite(output)
+        if not bool(finite.all()):
+            bad = ~finite.reshape(output.shape[0], -1).all(dim=1)
+            t = int(index[int(bad.int().argmax())])
+            raise NonFiniteError(
+                f"The network returned NaN or infinity at grid step t = {t} (time {self.process.times[t]:g}), for "
+                f"{int(bad.sum())} of {len(bad)} samples in the batch. Check its weights and precision (float16 "
+                "overflows; try bfloat16 or float32)."
+            )
+
+
+_CPU = torch.device("cpu")
+
+
+def _time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
+    """What the network is fed as time at each grid index; index 0 is never used."""
+    if callable(time_input):
+        values = [0.0, *(time_input(int(i)) for i in process.origin[1:])]
+        whole = all(isinstance(value, (int, np.integer)) for value in values[1:])
+        return torch.tensor([float(v) for v in values], dtype=torch.float64).to(torch.int64 if whole else torch.float64)
+    match time_input:
+        case "index0":
+            return torch.tensor(process.origin - 1, dtype=torch.int64)
+        case "time":
+            return torch.tensor(process.times, dtype=torch.float64)
+        case "rescaled":
+            return torch.tensor((process.origin - 1) * (1000.0 / process.origin_T), dtype=torch.float64)
+        case _:
+            raise ValueError(
+                f"time_input must be 'index0', 'time', 'rescaled' or a callable of the grid index, not {time_input!r}."
+            )
+
+
+def _parts_of(network: Any, depth: int = 4) -> Iterator[Any]:
+    """Modules, tensors, arrays and plain values that a callable consists of, closures and attributes included."""
+    if isinstance(network, (torch.nn.Module, Tensor, np.ndarray, int, float, str)):
+        yield network
+    elif depth > 0 and isinstance(network, functools.partial):
+        for inner in (network.func, *network.args, *network.keywords.values()):
+            yield from _parts_of(inner, depth - 1)
+    elif depth > 0 and inspect.ismethod(network):
+        yield from _parts_of(network.__self__, depth - 1)
+    elif depth > 0 and inspect.isfunction(network):
+        used = inspect.getclosurevars(network)
+        for inner in (*used.nonlocals.values(), *used.globals.values()):
+            yield from _parts_of(inner, depth - 1)
+    elif depth > 0 and hasattr(network, "__dict__") and not inspect.isclass(network) and not inspect.ismodule(network):
+        for inner in vars(network).values():
+            yield from _parts_of(inner, depth - 1)
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _name_of(function: object) -> str:
+    if isinstance(function, functools.partial):
+        return _name_of(function.func)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: _to_device(inner, device) for key, inner in value.items()}
+    return value
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        *first, last = (repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}, not {value!r}.")

@@ -1,0 +1,1 @@
+"""Stage 7. What a schedule is worth: held-out likelihood, samples."""

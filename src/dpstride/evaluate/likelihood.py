@@ -1,0 +1,262 @@
+"""Stage 7. Held-out bits/dim of a path: directly, with K network passes, or of every path from held-out statistics.
+
+The direct evaluator takes the other road on purpose: it computes the divergence of two Gaussians from their means and
+variances, element by element, and shares no formula with the cost table. That the two agree is what the tests check.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..costs.elbo import Decoder, Variance, decoder_variance, elbo_costs
+from ..costs.table import CostTable, standard_error
+from ..denoiser import Denoiser, Prediction
+from ..process import ForwardProcess
+from ..schedule import Fitted, Schedule
+from ..statistics.artefact import Statistics
+from ..statistics.data import Batch, Samples
+from ..statistics.decoder import Cdf, decoder_nats, signed_residual
+from ..statistics.noise import check_seed, standard_normal
+
+Array = npt.NDArray[np.float64]
+LN2 = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Bits/dim of a path: an upper bound on −log2 p(x)/dims, its standard error, and where the bits go.
+
+    ``terms["steps"]`` are the bits/dim of each step above the decoder, from the noise end down; with
+    ``terms["decoder"]`` and ``terms["prior"]`` they add up to ``bpd``.
+    """
+
+    bpd: float
+    standard_error: float
+    terms: dict[str, Any]
+    samples: int
+    options: dict[str, Any]
+    steps: tuple[int, ...]
+
+
+def bits_per_dim(
+    denoiser: Denoiser,
+    heldout: Any,
+    schedule: Schedule,
+    seed: int = 1,
+    variance: Variance | None = None,
+    decoder: Decoder | None = None,
+    samples: int | None = None,
+    batch_size: int = 64,
+    data_range: object = "uint8",
+    cdf: Cdf | None = None,
+    progress: bool = False,
+) -> Likelihood:
+    """Bits/dim of ``schedule`` on ``heldout`` data by direct evaluation: K network passes per batch.
+
+    ``variance``, ``decoder`` and ``cdf`` default to the schedule's own; a hand-made stride has none, and then the model's
+    variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.
+    """
+    check_seed(seed)
+    process = denoiser.process
+    steps = steps_on(process, schedule)
+    options = resolve_options(denoiser, schedule, variance, decoder, cdf)
+    check_fitted(options, schedule.fitted)
+    if options["decoder"] == "respaced":
+        decoder_variance(process, steps[-2], "respaced", schedule.fitted, steps[-3] if len(steps) > 2 else None)
+    if options["decoder"] == "first_pair" and process.kind != "discrete":
+        raise ValueError("decoder='first_pair' is defined on discrete training grids only. Use 'upper' or 'optimal'.")
+    data = Samples.read(heldout, samples, data_range)
+    terms = np.zeros((len(data), len(steps)))
+    batches = range(0, len(data), batch_size)
+    with tqdm(total=len(batches) * (len(steps) - 1), desc="evaluate", disable=None if progress else True) as bar:
+        for first in batches:
+            last = min(first + batch_size, len(data))
+            batch = data.batch(first, last, denoiser.device, denoiser.algebra_dtype)
+            for column, t in enumerate(steps[:-1]):
+                noise = standard_normal(seed, "forward", int(process.origin[t]), first, last - first, data.shape)
+                x_t = process.f[t] * batch.x + process.g[t] * noise.to(batch.x)
+                prediction = denoiser(x_t, t, batch.conditioning)
+                s = steps[column + 1]
+                if s > 0:
+                    nats = _step_nats(process, t, s, batch.x, prediction, options["variance"], schedule.fitted)
+                else:
+                    nats = _decoder_nats(process, steps, batch, prediction, data, options, schedule.fitted)
+                terms[first:last, column] = nats.flatten(1).sum(1).double().cpu().numpy()
+                bar.update()
+            terms[first:last, -1] = _prior_nats(process, steps[0], batch.x).double().cpu().numpy()
+    return _likelihood(terms, np.ones(len(data)), math.prod(data.shape), len(data), options, steps)
+
+
+def score(heldout: Statistics, schedules: Iterable[Schedule], denoiser: Denoiser | None = None) -> list[Likelihood]:
+    """Bits/dim of every schedule from held-out statistics on the whole grid: no network pass.
+
+    Each is scored with its own options and fitted numbers, in order. Hand-made strides without options are scored with
+    the model's variance and the `upper` decoder; `ScheduleSet.adopt` gives them those of a set.
+    """
+    tables: dict[tuple[Any, ...], CostTable] = {}
+    results = []
+    for schedule in schedules:
+        heldout.check_process(schedule.process)
+        options = {"variance": None, "decoder": "upper", "cdf": "exact", **schedule.options}
+        key = (*options.values(), id(schedule.fitted) if "optimal" in options.values() else None)
+        if key not in tables:
+            fitted = schedule.fitted if "optimal" in options.values() else None
+            tables[key] = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
+        results.append(score_path(tables[key], schedule.steps, heldout.samples))
+    return results
+
+
+def score_path(costs: CostTable, steps: tuple[int, ...], samples: int) -> Likelihood:
+    """Bits/dim of one path from a cost table of held-out statistics."""
+    nats = costs.step_nats(steps)
+    unit = 1.0 / (costs.dims * LN2)
+    prior = costs.bpd(0.0, steps[0])
+    return Likelihood(
+        bpd=float(nats.sum()) * unit + prior,
+        standard_error=costs.standard_error(steps) or math.nan,
+        terms={"steps": tuple((nats[:-1] * unit).tolist()), "decoder": float(nats[-1]) * unit, "prior": prior},
+        samples=samples,
+        options=dict(costs.options),
+        steps=tuple(steps),
+    )
+
+
+def steps_on(process: ForwardProcess, schedule: Schedule) -> tuple[int, ...]:
+    """The schedule's steps as indices of ``process``: its own grid, or the grid of which its own is a subset."""
+    if schedule.process.fingerprint == process.fingerprint:
+        return schedule.steps
+    if schedule.process.is_grid_of(process):
+        where = np.searchsorted(process.origin, schedule.process.origin[list(schedule.steps)])
+        return tuple(int(i) for i in where)
+    raise ValueError(
+        f"The schedule was made for the process {schedule.process.name!r} (T = {schedule.process.T}), and this model has "
+        f"{process.name!r} (T = {process.T}), of which that is not a subset. Optimise on this model, or put the model on "
+        "the schedule's grid with denoiser.on_grid(schedule.process)."
+    )
+
+
+def resolve_options(
+    denoiser: Denoiser, schedule: Schedule, variance: Any = None, decoder: Any = None, cdf: Any = None
+) -> dict[str, Any]:
+    """The options to use: the caller's, else the schedule's own, else the model's variance and `upper` decoder."""
+    own = schedule.options
+    options = {
+        "variance": variance or own.get("variance") or denoiser.variance,
+        "decoder": decoder or own.get("decoder") or "upper",
+        "cdf": cdf or own.get("cdf") or "exact",
+    }
+    if options["variance"] not in ("posterior", "upper", "learned_range", "optimal"):
+        raise ValueError(
+            f"variance must be 'posterior', 'upper', 'learned_range' or 'optimal', not {options['variance']!r}."
+        )
+    if options["decoder"] not in ("upper", "first_pair", "respaced", "optimal"):
+        raise ValueError(f"decoder must be 'upper', 'first_pair', 'respaced' or 'optimal', not {options['decoder']!r}.")
+    if options["variance"] == "learned_range" and denoiser.variance != "learned_range":
+        raise ValueError(
+            f"variance='learned_range' was asked of a model without a learned variance (it has {denoiser.variance!r}). "
+            "Use 'posterior', 'upper' or 'optimal'."
+        )
+    return options
+
+
+def check_fitted(options: dict[str, Any], fitted: Fitted, *, decoder: bool = True) -> None:
+    """Raise when an `optimal` option has no fitted numbers."""
+    wanted = [("variance", fitted.mean_squared_error)] + ([("decoder", fitted.decoder_variance)] if decoder else [])
+    for name, array in wanted:
+        if options[name] == "optimal" and array is None:
+            raise ValueError(
+                f"{name}='optimal' needs numbers fitted on the data that chose the path, and this schedule has none. "
+                f"Take it from optimise(..., {name}='optimal'), or give a stride those numbers with schedules.adopt."
+            )
+
+
+# --- one term, by the textbook ---------------------------------------------------------------------------------------------
+
+
+def reverse_variance(
+    process: ForwardProcess, t: int, s: int, prediction: Prediction, variance: Variance, fitted: Fitted
+) -> Tensor | float:
+    """Variance of p(x_s given x_t), s > 0: a number, or one per element where it is learned."""
+    posterior, upper = float(process.posterior_variance(t, s)), float(process.g2_ts(t, s))
+    match variance:
+        case "posterior":
+            return posterior
+        case "upper":
+            return upper
+        case "learned_range":
+            assert prediction.fraction is not None
+            return (prediction.fraction * math.log(upper) + (1.0 - prediction.fraction) * math.log(posterior)).exp()
+        case "optimal":
+            assert fitted.mean_squared_error is not None
+            _, b = process.posterior_mean(t, s)
+            return posterior + float(b) ** 2 * float(fitted.mean_squared_error[t])
+
+
+def _step_nats(
+    process: ForwardProcess, t: int, s: int, x: Tensor, prediction: Prediction, variance: Variance, fitted: Fitted
+) -> Tensor:
+    """KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) per element: two Gaussians, from their means and variances."""
+    q_variance = float(process.posterior_variance(t, s))
+    p_variance = torch.as_tensor(
+        reverse_variance(process, t, s, prediction, variance, fitted), dtype=x.dtype, device=x.device
+    )
+    _, b = process.posterior_mean(t, s)  # the terms in x_t are the same in both means
+    gap = float(b) * (x - prediction.x0_hat)
+    return 0.5 * ((p_variance / q_variance).log() + (q_variance + gap.square()) / p_variance - 1.0)
+
+
+def _decoder_nats(
+    process: ForwardProcess,
+    steps: tuple[int, ...],
+    batch: Batch,
+    prediction: Prediction,
+    data: Samples,
+    options: dict[str, Any],
+    fitted: Fitted,
+) -> Tensor:
+    """−ln p(x_0 given x_t) per element."""
+    t1 = steps[-2]
+    t2 = steps[-3] if len(steps) > 2 else None
+    e = batch.x - prediction.x0_hat
+    scalar = decoder_variance(process, t1, options["decoder"], fitted, t2)
+    if options["decoder"] == "respaced" and options["variance"] == "learned_range":
+        assert prediction.fraction is not None
+        log_upper = 2.0 * math.log(process.g[t1])
+        sigma2 = (prediction.fraction * log_upper + (1.0 - prediction.fraction) * math.log(scalar)).exp()
+    else:
+        sigma2 = torch.tensor(scalar, dtype=e.dtype, device=e.device)
+    if batch.edge is None or batch.low_edge is None:
+        return 0.5 * ((2.0 * math.pi * sigma2).log() + e.square() / sigma2)
+    q = signed_residual(e, batch.low_edge, batch.edge)
+    nats: Tensor = decoder_nats(q, batch.edge, data.data_range.half_bin, sigma2.sqrt(), options["cdf"])
+    return nats
+
+
+def _prior_nats(process: ForwardProcess, t: int, x: Tensor) -> Tensor:
+    """KL(q(x_t given x_0) ‖ N(0, I)) of each sample."""
+    variance = float(process.g[t] ** 2)
+    return 0.5 * ((process.f[t] * x).square() + variance - 1.0 - math.log(variance)).flatten(1).sum(1)
+
+
+def _likelihood(
+    terms: Array, sizes: Array, dims: int, samples: int, options: dict[str, Any], steps: tuple[int, ...]
+) -> Likelihood:
+    scaled = terms / (dims * LN2)
+    means = scaled.mean(axis=0)
+    return Likelihood(
+        bpd=float(means.sum()),
+        standard_error=standard_error(scaled.sum(axis=1), sizes),
+        terms={"steps": tuple(means[:-2].tolist()), "decoder": float(means[-2]), "prior": float(means[-1])},
+        samples=samples,
+        options=options,
+        steps=steps,
+    )

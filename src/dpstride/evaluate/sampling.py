@@ -1,0 +1,89 @@
+"""Stage 7. Samples along any path, ancestral or DDIM; deterministic by seed, whatever the batch size."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..costs.elbo import Variance
+from ..denoiser import Denoiser
+from ..schedule import Schedule
+from ..statistics.data import _slice as slice_conditioning
+from ..statistics.noise import check_seed, standard_normal
+from .likelihood import check_fitted, resolve_options, reverse_variance, steps_on
+
+Sampler = Literal["ancestral", "ddim"]
+
+
+def sample(
+    denoiser: Denoiser,
+    schedule: Schedule,
+    n: int = 64,
+    seed: int = 0,
+    variance: Variance | None = None,
+    conditioning: Any = None,
+    batch_size: int = 64,
+    sampler: Sampler = "ancestral",
+    eta: float = 0.0,
+    progress: bool = False,
+) -> Tensor:
+    """``n`` samples [n, *shape], float32 on the CPU: K network passes per batch; the last step returns the mean x̂_0.
+
+    Args:
+        denoiser: the model; it must know its sample shape.
+        schedule: the path to walk.
+        n: number of samples.
+        seed: names the noise of every (step, sample); two paths from one seed start from the same noise.
+        variance: reverse variance of ancestral steps; None is the schedule's own, else the model's.
+        conditioning: one entry per sample, as with data.
+        batch_size: samples per network pass.
+        sampler: "ancestral" (x_s from p(x_s given x_t)) or "ddim" (Song et al. 2021, any path).
+        eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance).
+        progress: show a progress bar (only ever on a terminal).
+    """
+    check_seed(seed)
+    if sampler not in ("ancestral", "ddim"):
+        raise ValueError(f"sampler must be 'ancestral' or 'ddim', not {sampler!r}.")
+    if not 0.0 <= eta <= 1.0:
+        raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"n must be a whole number of samples, at least 1, not {n!r}.")
+    if denoiser.shape is None:
+        raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
+    process = denoiser.process
+    steps = steps_on(process, schedule)
+    options = resolve_options(denoiser, schedule, variance)
+    if sampler == "ancestral":
+        check_fitted(options, schedule.fitted, decoder=False)
+    device, dtype, shape = denoiser.device, denoiser.algebra_dtype, denoiser.shape
+    results = []
+    batches = range(0, n, batch_size)
+    with tqdm(total=len(batches) * schedule.budget, desc="sample", disable=None if progress else True) as bar:
+        for first in batches:
+            count = min(batch_size, n - first)
+            condition = slice_conditioning(conditioning, slice(first, first + count))
+            x = standard_normal(seed, "prior", 0, first, count, shape).to(device=device, dtype=dtype)
+            for t, s in pairwise(steps):
+                prediction = denoiser(x, t, condition)
+                bar.update()
+                if s == 0:
+                    x = prediction.x0_hat
+                    break
+                if sampler == "ddim":
+                    noise_variance: Tensor | float = eta**2 * float(process.posterior_variance(t, s))
+                    direction = (x - process.f[t] * prediction.x0_hat) / process.g[t]
+                    x = process.f[s] * prediction.x0_hat + math.sqrt(process.g[s] ** 2 - noise_variance) * direction
+                else:
+                    noise_variance = reverse_variance(process, t, s, prediction, options["variance"], schedule.fitted)
+                    a, b = process.posterior_mean(t, s)
+                    x = float(a) * x + float(b) * prediction.x0_hat
+                if sampler == "ancestral" or eta > 0.0:
+                    noise = standard_normal(seed, "reverse", int(process.origin[t]), first, count, shape).to(x)
+                    x = x + torch.as_tensor(noise_variance, dtype=dtype, device=device).sqrt() * noise
+            results.append(x.float().cpu())
+    return torch.cat(results)

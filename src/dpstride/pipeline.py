@@ -1,0 +1,58 @@
+"""The whole method, in the order of its stages; read this first.
+
+denoiser, data → statistics → costs → solution → schedules
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .schedule import ScheduleSet
+
+if TYPE_CHECKING:
+    from .costs.elbo import Decoder, Variance
+    from .denoiser import Denoiser
+    from .statistics.artefact import Statistics
+
+
+def optimise(
+    denoiser: Denoiser,
+    data: Any,
+    samples: int | None = None,
+    seed: int = 0,
+    batch_size: int = 64,
+    data_range: object = "uint8",
+    variance: Variance | None = None,
+    decoder: Decoder = "upper",
+    max_budget: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> ScheduleSet:
+    """The best schedule of every budget for ``denoiser``, chosen on ``data``.
+
+    One network pass per (t, batch) gives the statistics, they give the cost L(t, s) of every step, and exact dynamic
+    programming over that table gives the path of least negative ELBO for every number of steps. See `estimate`,
+    `elbo_costs` and `solve` for the arguments.
+    """
+    from .statistics.estimate import estimate
+
+    statistics = estimate(denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint)
+    return schedules_from(statistics, variance, decoder, max_budget)
+
+
+def schedules_from(
+    statistics: Statistics,
+    variance: Variance | None = None,
+    decoder: Decoder = "upper",
+    max_budget: int | None = None,
+) -> ScheduleSet:
+    """The best schedule of every budget from saved statistics: no network pass."""
+    from .costs.elbo import elbo_costs
+    from .solver import solve
+
+    solution = solve(elbo_costs(statistics, variance, decoder), max_budget)
+    feasible = np.flatnonzero(np.isfinite(solution.costs))
+    return ScheduleSet.of([solution.schedule(int(budget)) for budget in feasible])

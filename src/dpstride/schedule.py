@@ -1,0 +1,334 @@
+"""Stage 4. A schedule: a path through the grid, what it costs, and where it came from; saved as JSON.
+
+A path is only grid indices, so this stage stands below costs and solver, which produce schedules, and beside the
+hand-made strides, which are schedules too. One `ScheduleSet` holds the best path of every budget of one model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import __version__
+from .process import ForwardProcess
+
+Array = npt.NDArray[np.float64]
+FORMAT = "dpstride-schedules"
+FORMAT_VERSION = 1
+LISTED = 256  # paths of up to this many steps are listed in the JSON; longer ones are bit masks
+
+
+class ScheduleFileError(ValueError):
+    """A schedule file that cannot be read as one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Numbers fitted on the data that chose the path, used unchanged on other data and when sampling.
+
+    ``mean_squared_error[t]`` is m = E Σ e²/dims, from which the optimal variance of any step t → s is g̃² (1 + Δ m);
+    ``decoder_variance[t]`` is the decoder's. Either is None when its option has nothing to fit.
+    """
+
+    mean_squared_error: Array | None = None
+    decoder_variance: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """One path: ``steps`` are grid indices of ``process`` from the noise end down to 0."""
+
+    process: ForwardProcess = field(repr=False)
+    steps: tuple[int, ...]
+    stride: str = "dp"
+    bpd: float | None = None
+    standard_error: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fitted: Fitted = field(default_factory=Fitted, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", check_path(self.steps, self.process.T))
+
+    @property
+    def budget(self) -> int:
+        """Number of refinement steps = network evaluations when sampling."""
+        return len(self.steps) - 1
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The grid's times along the path (training steps for a discrete model)."""
+        return tuple(float(self.process.times[step]) for step in self.steps)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as a schedule set of one budget."""
+        ScheduleSet.of([self]).save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Schedule:
+        """Read what `save` wrote."""
+        schedules = ScheduleSet.load(path)
+        if len(schedules) != 1:
+            raise ScheduleFileError(
+                f"{path}: holds {len(schedules)} schedules; read it with ScheduleSet.load and choose a budget."
+            )
+        return next(iter(schedules))
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleSet:
+    """The best schedule of every budget: ``schedules[32]`` is that of 32 steps."""
+
+    process: ForwardProcess
+    entries: Mapping[int, tuple[tuple[int, ...], float | None, float | None]]  # budget → steps, bpd, standard error
+    stride: str = "dp"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fitted: Fitted = field(default_factory=Fitted)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schedules: Sequence[Schedule]) -> ScheduleSet:
+        """A set from schedules of one process and one kind."""
+        first = schedules[0]
+        return cls(
+            process=first.process,
+            entries={s.budget: (s.steps, s.bpd, s.standard_error) for s in schedules},
+            stride=first.stride,
+            options=first.options,
+            fitted=first.fitted,
+            provenance=first.provenance,
+        )
+
+    def __getitem__(self, budget: int) -> Schedule:
+        if budget not in self.entries:
+            raise ValueError(
+                f"There is no schedule of {budget} steps here; budgets are {_spans(sorted(self.entries))}. Ask for one of "
+                "them, or solve again with a larger max_budget."
+            )
+        steps, bpd, standard_error = self.entries[budget]
+        return self.adopt(Schedule(self.process, steps, self.stride, bpd, standard_error, provenance=self.provenance))
+
+    def __iter__(self) -> Iterator[Schedule]:
+        return (self[budget] for budget in self.budgets)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, budget: object) -> bool:
+        return budget in self.entries
+
+    @property
+    def budgets(self) -> list[int]:
+        """Budgets, ascending."""
+        return sorted(self.entries)
+
+    @property
+    def best_budget(self) -> int:
+        """The budget of least bits/dim; fewer than all steps when more steps hurt this model."""
+        return min(self.budgets, key=lambda budget: (_number(self.entries[budget][1]), budget))
+
+    def within(self, tolerance: float) -> int:
+        """The fewest steps within ``tolerance`` bits/dim of the largest budget here (or better)."""
+        last = _number(self.entries[self.budgets[-1]][1])
+        return next(budget for budget in self.budgets if _number(self.entries[budget][1]) <= last + tolerance)
+
+    def adopt(self, schedule: Schedule) -> Schedule:
+        """``schedule`` (an even stride, say) with this set's options and fitted numbers, for a fair comparison."""
+        if schedule.process.fingerprint != self.process.fingerprint:
+            raise ValueError("The schedule is on another process than this set; make it on schedules.process.")
+        from dataclasses import replace
+
+        return replace(schedule, options=self.options, fitted=self.fitted)
+
+    # --- JSON ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``path`` as JSON, atomically."""
+        process = self.process
+        document = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "package_version": __version__,
+            "stride": self.stride,
+            "options": dict(self.options),
+            "provenance": dict(self.provenance),
+            "process": {
+                "name": process.name,
+                "kind": process.kind,
+                "origin_T": process.origin_T,
+                "first_pair_variance": process.first_pair_variance,
+                "f": process.f.tolist(),
+                "g": process.g.tolist(),
+                "times": process.times.tolist(),
+                "origin": process.origin.tolist(),
+                "input_scale": process.input_scale.tolist(),
+            },
+            "fitted": {
+                "mean_squared_error": _to_list(self.fitted.mean_squared_error),
+                "decoder_variance": _to_list(self.fitted.decoder_variance),
+            },
+            "schedules": [self._entry(budget) for budget in self.budgets],
+        }
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(json.dumps(document, allow_nan=False), encoding="utf-8")
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ScheduleSet:
+        """Read what `save` wrote; anything else raises `ScheduleFileError`."""
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ScheduleFileError(f"{path}: there is no such file.") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise ScheduleFileError(f"{path}: not a whole JSON file ({error}). Write it again.") from error
+        if not isinstance(document, dict) or (found := document.get("format")) != FORMAT:
+            found = document.get("format") if isinstance(document, dict) else type(document).__name__
+            raise ScheduleFileError(f"{path}: format {found!r} is not {FORMAT!r}; write it again with dpstride.")
+        if (version := document.get("version")) != FORMAT_VERSION:
+            raise ScheduleFileError(
+                f"{path}: version {version!r} of the format is not {FORMAT_VERSION}; write it again with this version of "
+                "dpstride, or read it with the version that wrote it."
+            )
+        try:
+            process = ForwardProcess(**document["process"])
+            entries = {}
+            for entry in document["schedules"]:
+                steps = check_path(_steps(entry), process.T)
+                if len(steps) - 1 != entry["budget"]:
+                    raise ValueError(f"the schedule of budget {entry['budget']} has {len(steps) - 1} steps")
+                entries[len(steps) - 1] = (steps, _finite(entry["bpd"]), _finite(entry["standard_error"]))
+            if not entries:
+                raise ValueError("it holds no schedule")
+            fitted = Fitted(
+                *(
+                    _from_list(document["fitted"][name], process.T)
+                    for name in ("mean_squared_error", "decoder_variance")
+                )
+            )
+            options, provenance = dict(document["options"]), dict(document["provenance"])
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise ScheduleFileError(f"{path}: not a valid schedule file ({error}). Write it again.") from error
+        return cls(process, entries, str(document.get("stride", "dp")), options, fitted, provenance)
+
+    def _entry(self, budget: int) -> dict[str, Any]:
+        steps, bpd, standard_error = self.entries[budget]
+        path: dict[str, Any] = {"steps": list(steps)}
+        if budget > LISTED:  # bit i of the mask is set when the path visits grid index i
+            path = {"mask": f"{sum(1 << step for step in steps):x}"}
+        return {"budget": budget, "bpd": _finite(bpd), "standard_error": _finite(standard_error), **path}
+
+
+# --- strides made by hand ------------------------------------------------------------------------------------------------
+
+
+def even_stride(process: ForwardProcess, budget: int) -> Schedule:
+    """Steps i·T/K, rounded half up, i = 1 … K."""
+    T = _check_budget(process, budget)
+    return _stride(process, "even", [math.floor(i * T / budget + 0.5) for i in range(1, budget + 1)])
+
+
+def quadratic_stride(process: ForwardProcess, budget: int) -> Schedule:
+    """Steps (i/K)²·T, rounded half up and made strictly increasing, i = 1 … K."""
+    return _quadratic(process, budget, "quadratic", 1.0)
+
+
+def quadratic_ddim_stride(process: ForwardProcess, budget: int) -> Schedule:
+    """Steps (i/K)²·0.8·T: like `quadratic_stride`, but ending at 0.8·T as DDIM's own code does.
+
+    The path starts below T, so its prior term is that of its own first step.
+    """
+    return _quadratic(process, budget, "quadratic_ddim", 0.8)
+
+
+def _quadratic(process: ForwardProcess, budget: int, name: str, reach: float) -> Schedule:
+    T = _check_budget(process, budget)
+    return _stride(process, name, [math.floor((i / budget) ** 2 * reach * T + 0.5) for i in range(1, budget + 1)])
+
+
+def _stride(process: ForwardProcess, name: str, ascending: list[int]) -> Schedule:
+    steps = [0]
+    for step in ascending:
+        steps.append(max(step, steps[-1] + 1))
+    if steps[-1] > process.T:
+        raise ValueError(
+            f"The {name} stride has no room for {len(ascending)} different steps on a grid of {process.T}: its steps end "
+            f"at {steps[-1]}. Ask for fewer steps."
+        )
+    return Schedule(process, tuple(reversed(steps)), stride=name)
+
+
+# --- checks --------------------------------------------------------------------------------------------------------------
+
+
+def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
+    """``steps`` as a tuple of ints that falls strictly to 0 from at most T, or a clear error."""
+    path = tuple(int(step) for step in steps)
+    if any(whole != given for whole, given in zip(path, steps, strict=True)):
+        raise ValueError(f"steps must be whole grid indices, not {list(steps)!r}.")
+    if len(path) < 2 or path[-1] != 0 or path[0] > T or any(t <= s for t, s in pairwise(path)):
+        shown = ", ".join(map(str, path[:6])) + (", …" if len(path) > 6 else "")
+        raise ValueError(
+            f"steps must fall strictly from at most T = {T} to 0, at least one step, but they are ({shown}) ending at "
+            f"{path[-1] if path else None}."
+        )
+    return path
+
+
+def _check_budget(process: ForwardProcess, budget: int) -> int:
+    if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or not 1 <= budget <= process.T:
+        raise ValueError(f"The budget must be a whole number of steps from 1 to T = {process.T}, not {budget!r}.")
+    return process.T
+
+
+def _steps(entry: Mapping[str, Any]) -> list[int]:
+    if "steps" in entry:
+        return list(entry["steps"])
+    mask = int(entry["mask"], 16)
+    return [i for i in range(mask.bit_length() - 1, -1, -1) if mask >> i & 1]
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _to_list(array: Array | None) -> list[float | None] | None:
+    return None if array is None else [float(x) if math.isfinite(x) else None for x in array]
+
+
+def _from_list(values: list[float | None] | None, T: int) -> Array | None:
+    if values is None:
+        return None
+    array = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    if array.shape != (T + 1,):
+        raise ValueError(f"fitted numbers must have {T + 1} entries, not {array.shape}")
+    return array
+
+
+def _spans(budgets: list[int]) -> str:
+    """Budgets in words: 1 to 100, 256."""
+    spans: list[list[int]] = []
+    for budget in budgets:
+        if spans and budget == spans[-1][-1] + 1:
+            spans[-1][-1:] = [budget] if len(spans[-1]) > 1 else [spans[-1][0], budget]
+        else:
+            spans.append([budget])
+    return ", ".join(str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in spans)

@@ -1,0 +1,308 @@
+"""Stage 3. `Statistics`: what one network pass per t leaves behind, saved and loaded as safetensors.
+
+Everything that any variance option and any decoder option will want is here, so that changing an option costs no
+network pass. Sums are over the dims dimensions of a sample, in nats where they are costs, always float64. Rows are grid
+indices t; row 0 is unused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import __version__
+from ..process import ForwardProcess
+from .bins import BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
+
+Array = npt.NDArray[np.float64]
+FORMAT = "dpstride-statistics"
+FORMAT_VERSION = 1
+BLOCKS = 32  # groups of samples whose spread gives the standard error of what is too big to keep per sample
+BLOCK_NODES = 12  # where those groups are evaluated; a standard error needs three digits, not ten
+
+
+class StatisticsFileError(ValueError):
+    """A statistics file that cannot be read as one."""
+
+
+@dataclass(frozen=True)
+class DataRange:
+    """What values data can take: ``levels`` of them from ``low`` to ``high``, or anything (levels = None)."""
+
+    levels: int | None
+    low: float = -1.0
+    high: float = 1.0
+
+    @classmethod
+    def parse(cls, option: object) -> DataRange:
+        """From "uint8", ("levels", n, low, high) or "continuous"."""
+        match option:
+            case DataRange():
+                return option
+            case "uint8":
+                return cls(256)
+            case "continuous":
+                return cls(None)
+            case ("levels", int(n), (int() | float()) as low, (int() | float()) as high):
+                if n < 2 or not low < high:
+                    raise ValueError(f"('levels', n, low, high) needs n >= 2 and low < high, not {option!r}.")
+                return cls(n, float(low), float(high))
+        raise ValueError(f"data_range must be 'uint8', ('levels', n, low, high) or 'continuous', not {option!r}.")
+
+    @property
+    def step(self) -> float:
+        """Distance between two levels."""
+        assert self.levels is not None
+        return (self.high - self.low) / (self.levels - 1)
+
+    @property
+    def half_bin(self) -> float:
+        """Half the distance between two levels."""
+        return 0.5 * self.step
+
+    def describe(self) -> str | list[Any]:
+        """The option as written by the user."""
+        if self.levels is None:
+            return "continuous"
+        if (self.levels, self.low, self.high) == (256, -1.0, 1.0):
+            return "uint8"
+        return ["levels", self.levels, self.low, self.high]
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Monte Carlo statistics of a denoiser on data, at every grid index; see the fields.
+
+    Discretised data has the decoder fields; a learned-range model has the fraction fields; others are None.
+    """
+
+    process: ForwardProcess
+    dims: int
+    data_range: DataRange
+    seed: int
+    model: dict[str, Any]  # Denoiser.describe()
+    data: dict[str, Any]  # fingerprint, samples
+    squared_error: Array  # [T+1, N]  Σ e² of each sample
+    data_square: Array  # [N]  Σ x_0² of each sample
+    decoder_upper: Array | None = None  # [T+1, N]  decoder cost of each sample with variance g_t²
+    residual_bins: BinnedRows | None = None  # residuals by edge class (interior first), summed over samples
+    decoder_blocks: Array | None = None  # [T+1, B, J]  ln of the block's mean decoder cost at J values of ln sigma
+    fraction_sum: Array | None = None  # [T+1, N]  Σ φ
+    fraction_bins: BinnedRows | None = None  # φ weighted by 1 and by e², summed over samples
+    fraction_blocks: Array | None = None  # [T+1, B, 2, J]  ln of the block's mean Σ exp(−φδ) and Σ e² exp(−φδ)
+    learned_decoder: Array | None = None  # [T+1, J']  mean decoder cost with learned variance at J' values of δ
+    learned_decoder_blocks: Array | None = None  # [T+1, B, J']
+    version: str = field(default=__version__)
+
+    @property
+    def samples(self) -> int:
+        """Number of data samples."""
+        return self.squared_error.shape[1]
+
+    @property
+    def block_of_sample(self) -> npt.NDArray[np.int64]:
+        """Block of each sample: contiguous, as equal as can be, whatever the batch size."""
+        return block_of_sample(self.samples)
+
+    @property
+    def mean_squared_error(self) -> Array:
+        """E Σ e² / dims at every t, the m of method.md."""
+        return np.asarray(self.squared_error.mean(axis=1) / self.dims)
+
+    @property
+    def standard_error(self) -> Array:
+        """Standard error of `mean_squared_error` at every t; NaN for a single sample."""
+        if self.samples < 2:
+            return np.full(self.process.T + 1, np.nan)
+        return np.asarray(self.squared_error.std(axis=1, ddof=1) / np.sqrt(self.samples) / self.dims)
+
+    def check_process(self, process: ForwardProcess) -> None:
+        """Raise when these statistics belong to another process than ``process``."""
+        if process.fingerprint != self.process.fingerprint:
+            raise ValueError(
+                f"These statistics were estimated on the process {self.process.name!r} (T = {self.process.T}, "
+                f"fingerprint {self.process.fingerprint}), not on {process.name!r} (T = {process.T}, fingerprint "
+                f"{process.fingerprint}). Estimate them again on this process."
+            )
+
+    # --- where distributions are binned and nodes lie; estimate and costs must agree, so both ask here -----------------
+
+    def residual_mesh(self, t: int) -> GradedMesh:
+        """Bins of the residuals at t."""
+        return residual_mesh(self.process, self.data_range, t)
+
+    def fraction_mesh(self, t: int) -> EvenMesh:
+        """Bins of φ at t."""
+        return fraction_mesh(self.process, t)
+
+    # --- saving ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``path`` (safetensors with JSON metadata), atomically."""
+        tensors, metadata = to_tensors(self)
+        write_safetensors(Path(path), tensors, metadata)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Statistics:
+        """Read what `save` wrote; a truncated, foreign or newer file raises `StatisticsFileError`."""
+        tensors, metadata = read_safetensors(Path(path))
+        if not metadata["complete"]:
+            raise StatisticsFileError(
+                f"{path}: these statistics are not complete ({metadata['next_t'] - 1} of {metadata['T']} steps). Run the "
+                "same estimate again with this file as its checkpoint to finish them."
+            )
+        return from_tensors(tensors, metadata)
+
+
+# --- layout shared by estimate (which fills) and costs (which read) ---------------------------------------------------
+
+
+def block_of_sample(samples: int) -> npt.NDArray[np.int64]:
+    """Block index of each of ``samples`` samples."""
+    return np.arange(samples) * min(BLOCKS, samples) // samples
+
+
+def residual_mesh(process: ForwardProcess, data_range: DataRange, t: int) -> GradedMesh:
+    """Bins fine enough for the least decoder variance that any option uses at t."""
+    least = data_range.half_bin / 16.0  # below this the optimal decoder has nothing to gain
+    if t < process.T:
+        least = min(least, float(np.sqrt(process.posterior_variance(t + 1, t))))
+    if process.origin[t] == 1 and process.first_pair_variance is not None:
+        least = min(least, float(np.sqrt(process.first_pair_variance)))
+    return GradedMesh(data_range.half_bin, least)
+
+
+def decoder_log_sigma_range(process: ForwardProcess, data_range: DataRange, t: int) -> tuple[float, float]:
+    """Range of ln sigma that `decoder_blocks` covers at t."""
+    least = residual_mesh(process, data_range, t).sigma
+    return float(np.log(least)), float(np.log(4.0 * max(process.g[t], data_range.half_bin)))
+
+
+def fraction_range(process: ForwardProcess, t: int) -> tuple[float, float]:
+    """Range of δ = ln(g_t²/g_s²) over s, 0 < s < t."""
+    return 0.0, float(2.0 * np.log(process.g[t] / process.g[1]))
+
+
+def fraction_mesh(process: ForwardProcess, t: int) -> EvenMesh:
+    """Bins of φ so narrow that exp(−φδ) varies by at most e over one, for every δ of the row."""
+    _, most = fraction_range(process, t)
+    return EvenMesh(2.0 ** -max(0.0, np.ceil(np.log2(max(most, 1e-9)))))
+
+
+def learned_decoder_delta(process: ForwardProcess, t: int) -> Array:
+    """δ = ln(g_t²/g̃²(t, t2)) for every t2 > t, on which the learned respaced decoder depends; descending."""
+    return np.asarray(
+        2.0 * np.log(process.g[t]) - np.log(process.posterior_variance(np.arange(t + 1, process.T + 1), t))
+    )
+
+
+def learned_decoder_size(process: ForwardProcess) -> int:
+    """Chebyshev nodes in δ that reach 1e-10 for φ in [0, 1]: ln p is analytic in ln sigma in a strip of ±π/4."""
+    most = max((learned_decoder_delta(process, t)[0] for t in range(1, process.T)), default=1.0)
+    return int(np.ceil(24.0 / np.arcsinh(np.pi / max(most, 1e-3)))) + 4
+
+
+def learned_decoder_nodes(process: ForwardProcess, t: int, size: int) -> Array:
+    """The δ at which the learned decoder is evaluated at t: every one that occurs if they are few, else Chebyshev's."""
+    delta = learned_decoder_delta(process, t)
+    return delta if delta.size <= size else chebyshev_nodes(0.0, float(delta[0]), size)
+
+
+# --- safetensors -------------------------------------------------------------------------------------------------------
+
+_PLAIN = ("squared_error", "data_square", "decoder_upper", "decoder_blocks", "fraction_sum", "fraction_blocks")
+_PLAIN += ("learned_decoder", "learned_decoder_blocks")
+_BINNED = ("residual_bins", "fraction_bins")
+_PROCESS = ("f", "g", "times", "origin", "input_scale")
+
+
+def to_tensors(statistics: Statistics) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """The arrays and the metadata of a complete file."""
+    tensors = {f"process.{name}": getattr(statistics.process, name) for name in _PROCESS}
+    tensors |= {name: array for name in _PLAIN if (array := getattr(statistics, name)) is not None}
+    for name in _BINNED:
+        if (rows := getattr(statistics, name)) is not None:
+            tensors |= {f"{name}.{part}": getattr(rows, part) for part in ("offsets", "bins", "moments")}
+    process = statistics.process
+    metadata = {
+        "complete": True,
+        "T": process.T,
+        "process": {
+            "kind": process.kind,
+            "name": process.name,
+            "origin_T": process.origin_T,
+            "first_pair_variance": process.first_pair_variance,
+        },
+        "dims": statistics.dims,
+        "data_range": statistics.data_range.describe(),
+        "seed": statistics.seed,
+        "model": statistics.model,
+        "data": statistics.data,
+        "version": statistics.version,
+    }
+    return tensors, metadata
+
+
+def from_tensors(tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> Statistics:
+    """What `to_tensors` took apart."""
+    process = ForwardProcess(**{name: tensors[f"process.{name}"] for name in _PROCESS}, **metadata["process"])
+    option = metadata["data_range"]
+    binned = {
+        name: BinnedRows(*(tensors[f"{name}.{part}"] for part in ("offsets", "bins", "moments")))
+        for name in _BINNED
+        if f"{name}.bins" in tensors
+    }
+    return Statistics(
+        process=process,
+        dims=int(metadata["dims"]),
+        data_range=DataRange.parse(tuple(option) if isinstance(option, list) else option),
+        seed=int(metadata["seed"]),
+        model=metadata["model"],
+        data=metadata["data"],
+        version=metadata["version"],
+        **{name: tensors[name] for name in _PLAIN if name in tensors},
+        **binned,
+    )
+
+
+def write_safetensors(path: Path, tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> None:
+    """Write arrays and metadata to ``path`` by way of a temporary file, so that a reader never sees half a file."""
+    from safetensors.numpy import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, temporary, metadata=header)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Arrays and metadata of a file of this format and version."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise StatisticsFileError(f"{path}: there is no such file.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            if (found := header.get("format")) != FORMAT:
+                raise StatisticsFileError(f"{path}: format {found!r} is not {FORMAT!r}; it is not a statistics file.")
+            if (version := header.get("format_version")) != str(FORMAT_VERSION):
+                raise StatisticsFileError(
+                    f"{path}: format version {version} is not {FORMAT_VERSION}; estimate again with this version of "
+                    "dpstride, or read it with the version that wrote it."
+                )
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header["metadata"])  # noqa: SIM118
+    except SafetensorError as error:
+        raise StatisticsFileError(
+            f"{path}: not a whole safetensors file ({error}). It is truncated or of another kind; estimate again."
+        ) from error

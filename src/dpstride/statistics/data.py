@@ -1,0 +1,236 @@
+"""Stage 3. Data as the user has it → samples on a known lattice, kept compactly and read in batches.
+
+Discretised data is kept as level numbers, so float images that came from 8 bits are exact again; continuous data is
+kept as it is. Conditioning travels with its sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .artefact import DataRange
+
+ON_LATTICE = 0.02  # how far from a level, in steps, a float may lie; float16 images reach 0.01
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples ``x`` [B, *shape] in float64, where they are edge levels, and their conditioning."""
+
+    x: Tensor
+    low_edge: Tensor | None
+    edge: Tensor | None
+    conditioning: Any
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A data set in memory: level numbers or continuous values [N, *shape], with conditioning."""
+
+    values: Tensor
+    data_range: DataRange
+    conditioning: Any = None
+
+    @classmethod
+    def read(cls, data: Any, samples: int | None = None, data_range: object = "uint8") -> Samples:
+        """Check and gather ``data``: a tensor or array, a pair (tensor, conditioning), a Dataset, or batches."""
+        parsed = DataRange.parse(data_range)
+        if isinstance(data, Samples):
+            if data_range != "uint8" and parsed != data.data_range:
+                raise ValueError(f"This data was read as {data.data_range.describe()}, not {parsed.describe()}.")
+            return data if samples is None else data.take(range(_check_samples(samples, len(data.values))))
+        if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+            raise ValueError(f"samples must be a whole number of at least 1, or None for all, not {samples!r}.")
+        x, conditioning = _gather(data, samples)
+        if x.ndim < 2:
+            raise ValueError(f"data must have shape [samples, *sample shape], not {tuple(x.shape)}. Add a dimension.")
+        if x.shape[0] == 0 or x[0].numel() == 0:
+            raise ValueError(f"data is empty: shape {tuple(x.shape)}. Give at least one sample.")
+        count = _check_samples(samples, x.shape[0])
+        conditioning = _slice(conditioning, slice(0, count))
+        return cls(_to_values(x[:count], parsed), parsed, conditioning)
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One sample's shape."""
+        return tuple(self.values.shape[1:])
+
+    def take(self, indices: Iterable[int]) -> Samples:
+        """The samples at ``indices``, with their conditioning."""
+        chosen = list(indices)
+        return Samples(self.values[chosen], self.data_range, _slice(self.conditioning, chosen))
+
+    def batch(self, first: int, last: int, device: torch.device, dtype: torch.dtype) -> Batch:
+        """Samples first … last − 1 on ``device``."""
+        values = self.values[first:last].to(device)
+        conditioning = _slice(self.conditioning, slice(first, last))
+        if self.data_range.levels is None:
+            return Batch(values.to(dtype), None, None, conditioning)
+        low_edge, high_edge = values == 0, values == self.data_range.levels - 1
+        x = self.data_range.low + values.to(dtype) * self.data_range.step
+        return Batch(x, low_edge, low_edge | high_edge, conditioning)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of values, shape and range."""
+        digest = hashlib.sha256(f"{tuple(self.values.shape)} {self.data_range.describe()}".encode())
+        digest.update(self.values.contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _check_samples(samples: int | None, available: int) -> int:
+    if samples is not None and samples > available:
+        raise ValueError(f"samples = {samples}, but the data has only {available}. Give more data or ask for fewer.")
+    return available if samples is None else samples
+
+
+def _gather(data: Any, limit: int | None) -> tuple[Tensor, Any]:
+    """All of ``data`` (or its first ``limit`` samples) as one tensor, and the conditioning that came with it."""
+    if isinstance(data, (Tensor, np.ndarray)):
+        return _tensor(data), None
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], (Tensor, np.ndarray)):
+        x, conditioning = _tensor(data[0]), data[1]
+        _check_lengths(conditioning, x.shape[0])
+        return x, _tensors_in(conditioning)
+    if isinstance(data, (str, bytes)) or (not isinstance(data, Iterable) and not hasattr(data, "__getitem__")):
+        raise ValueError(
+            f"data must be a tensor, an array, a Dataset or an iterable of batches, not {type(data).__name__}. "
+            "Files and folders are read by the command line, or by dpstride.read_data."
+        )
+    if not isinstance(data, (list, tuple)) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        count = len(data) if limit is None else min(limit, len(data))
+        parts = [_add_batch_axis(data[i]) for i in range(count)]
+    else:
+        parts, gathered = [], 0
+        for item in data:
+            parts.append(_pair(item))
+            gathered += parts[-1][0].shape[0]
+            if limit is not None and gathered >= limit:
+                break
+    if not parts:
+        raise ValueError("data is empty. Give at least one sample; a generator can be read only once.")
+    if len({tuple(x.shape[1:]) for x, _ in parts}) > 1:
+        raise ValueError(
+            f"All samples must have one shape, but found {sorted({tuple(x.shape[1:]) for x, _ in parts})}."
+        )
+    return torch.cat([x for x, _ in parts]), _concatenate([conditioning for _, conditioning in parts])
+
+
+def _pair(item: Any) -> tuple[Tensor, Any]:
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        x = _tensor(item[0])
+        _check_lengths(item[1], x.shape[0])
+        return x, _tensors_in(item[1])
+    return _tensor(item), None
+
+
+def _add_batch_axis(item: Any) -> tuple[Tensor, Any]:
+    if isinstance(item, (tuple, list)) and len(item) in (1, 2) and isinstance(item[0], (Tensor, np.ndarray)):
+        conditioning = None if len(item) == 1 else item[1]
+        return _tensor(item[0])[None], _map(conditioning, lambda value: torch.as_tensor(value)[None])
+    return _tensor(item)[None], None
+
+
+def _tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "uifb":
+        return torch.from_numpy(np.ascontiguousarray(value))
+    raise ValueError(
+        f"data must be made of tensors or numeric arrays, not {type(value).__name__}"
+        f"{f' of dtype {value.dtype}' if isinstance(value, np.ndarray) else ''}. A pair (x, conditioning) is a tuple."
+    )
+
+
+def _to_values(x: Tensor, data_range: DataRange) -> Tensor:
+    """Level numbers of discretised data, float64 values of continuous data; everything else is refused."""
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise ValueError(
+            f"data must be finite, but sample {int((~torch.isfinite(x)).flatten(1).any(1).int().argmax())}"
+            " holds NaN or infinity. Remove it."
+        )
+    if data_range.levels is None:
+        if not x.is_floating_point():
+            raise ValueError(
+                f"data_range='continuous' needs floating-point data, not {x.dtype}. Convert it, or say "
+                "data_range='uint8' for 8-bit images."
+            )
+        return x.double()
+    levels, low, high = data_range.levels, data_range.low, data_range.high
+    storage = torch.uint8 if levels <= 256 else torch.int32
+    if not x.is_floating_point():
+        if x.dtype == torch.bool or (data_range.describe() == "uint8" and x.dtype != torch.uint8):
+            raise ValueError(
+                f"data_range={data_range.describe()!r} takes uint8 data (0 to 255) or floats in "
+                f"[{low:g}, {high:g}], not {x.dtype}. Convert it with .to(torch.uint8)."
+            )
+        least, most = int(x.min()), int(x.max())
+        if least < 0 or most > levels - 1:
+            raise ValueError(f"Level numbers must lie in 0 … {levels - 1}, but the data spans {least} … {most}.")
+        return x.to(storage)
+    least_value, most_value = float(x.min()), float(x.max())
+    slack = ON_LATTICE * data_range.step
+    if least_value < low - slack or most_value > high + slack:
+        raise ValueError(
+            f"data_range={data_range.describe()!r} means values in [{low:g}, {high:g}], but the data spans "
+            f"[{least_value:g}, {most_value:g}]. Scale it (8-bit images: x / 127.5 - 1), or say data_range='continuous'."
+        )
+    position = (x.double() - low) / data_range.step
+    level = position.round()
+    if (off := float((position - level).abs().max())) > ON_LATTICE:
+        hint = " Values in [0, 1] need 2 x - 1." if least_value >= 0.0 else ""
+        raise ValueError(
+            f"data_range={data_range.describe()!r} means {levels} levels from {low:g} to {high:g}, but a value lies "
+            f"{off:.3f} of a step off its level.{hint} Resized or augmented images lose their levels: round them to 8 "
+            "bits again, or say data_range='continuous'."
+        )
+    return level.to(storage)
+
+
+def _map(value: Any, function: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _map(inner, function) for key, inner in value.items()}
+    return None if value is None else function(value)
+
+
+def _tensors_in(conditioning: Any) -> Any:
+    return _map(conditioning, lambda value: torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+
+
+def _slice(conditioning: Any, chosen: slice | list[int]) -> Any:
+    def part(value: Any) -> Any:
+        if isinstance(value, (Tensor, np.ndarray)) or isinstance(chosen, slice):
+            return value[chosen]
+        return [value[i] for i in chosen]
+
+    return _map(conditioning, part)
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {key: _concatenate([part[key] for part in parts]) for key in first}
+    if first is None:
+        return None
+    if isinstance(first, Tensor):
+        return torch.cat(parts)
+    return [item for part in parts for item in part]
+
+
+def _check_lengths(conditioning: Any, count: int) -> None:
+    def check(value: Any) -> None:
+        if not hasattr(value, "__len__") or len(value) != count:
+            found = len(value) if hasattr(value, "__len__") else type(value).__name__
+            raise ValueError(f"Conditioning must have one entry per sample: {count} samples, but {found} entries.")
+
+    _map(conditioning, check)

@@ -1,0 +1,44 @@
+"""Stage 3. Counter-based noise: one independent stream per (seed, purpose, training step, sample).
+
+A number depends on what it is for and never on what was drawn before it, so a result does not depend on batch size,
+on the order of work, on the number of workers or on an interruption.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Purpose = Literal["forward", "prior", "reverse"]
+_PURPOSES: dict[Purpose, int] = {"forward": 0, "prior": 1, "reverse": 2}
+
+
+def standard_normal(
+    seed: int,
+    purpose: Purpose,
+    step: int,
+    first_sample: int,
+    count: int,
+    shape: tuple[int, ...],
+) -> Tensor:
+    """Standard normal noise [count, *shape] in float64 for samples first_sample, first_sample + 1, …
+
+    ``step`` is the training step (`ForwardProcess.origin`), so a thinned grid draws the same noise as the full one.
+    """
+    noise = np.empty((count, math.prod(shape)))
+    for row in range(count):
+        # Philox 4x64: the key names the stream, and the low words of the counter are left to the draws.
+        bits = np.random.Philox(key=[seed, step], counter=[0, 0, _PURPOSES[purpose], first_sample + row])
+        np.random.Generator(bits).standard_normal(out=noise[row])
+    return torch.from_numpy(noise.reshape(count, *shape))
+
+
+def check_seed(seed: int) -> int:
+    """The seed as a whole number that a counter-based stream can hold, or a clear error."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}.")
+    return int(seed)
