@@ -13,7 +13,8 @@ import numpy as np
 from .schedule import ScheduleSet
 
 if TYPE_CHECKING:
-    from .costs.elbo import Decoder, Variance
+    from .costs.decoder import Decoder
+    from .costs.steps import Variance
     from .denoiser import Denoiser
     from .statistics.artefact import Statistics
 

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..costs.elbo import Decoder, Variance, decoder_variance, elbo_costs
+from ..costs.decoder import Decoder, decoder_variance
+from ..costs.elbo import elbo_costs
+from ..costs.steps import Variance
 from ..costs.table import CostTable, standard_error
 from ..denoiser import Denoiser, Prediction
 from ..process import ForwardProcess
@@ -244,7 +246,7 @@ def _decoder_nats(
 def _prior_nats(process: ForwardProcess, t: int, x: Tensor) -> Tensor:
     """KL(q(x_t given x_0) ‖ N(0, I)) of each sample."""
     variance = float(process.g[t] ** 2)
-    return 0.5 * ((process.f[t] * x).square() + variance - 1.0 - math.log(variance)).flatten(1).sum(1)
+    return 0.5 * ((float(process.f[t]) * x).square() + (variance - 1.0 - math.log(variance))).flatten(1).sum(1)
 
 
 def _likelihood(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..costs.elbo import Variance
+from ..costs.steps import Variance
 from ..denoiser import Denoiser
 from ..schedule import Schedule
 from ..statistics.data import _slice as slice_conditioning

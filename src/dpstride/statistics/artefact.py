@@ -103,7 +103,7 @@ class Statistics:
     @property
     def samples(self) -> int:
         """Number of data samples."""
-        return self.squared_error.shape[1]
+        return int(self.squared_error.shape[1])
 
     @property
     def block_of_sample(self) -> npt.NDArray[np.int64]:
@@ -216,8 +216,16 @@ def learned_decoder_nodes(process: ForwardProcess, t: int, size: int) -> Array:
 
 # --- safetensors -------------------------------------------------------------------------------------------------------
 
-_PLAIN = ("squared_error", "data_square", "decoder_upper", "decoder_blocks", "fraction_sum", "fraction_blocks")
-_PLAIN += ("learned_decoder", "learned_decoder_blocks")
+_PLAIN = (
+    "squared_error",
+    "data_square",
+    "decoder_upper",
+    "decoder_blocks",
+    "fraction_sum",
+    "fraction_blocks",
+    "learned_decoder",
+    "learned_decoder_blocks",
+)
 _BINNED = ("residual_bins", "fraction_bins")
 _PROCESS = ("f", "g", "times", "origin", "input_scale")
 
@@ -251,9 +259,11 @@ def to_tensors(statistics: Statistics) -> tuple[dict[str, npt.NDArray[Any]], dic
 
 def from_tensors(tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> Statistics:
     """What `to_tensors` took apart."""
-    process = ForwardProcess(**{name: tensors[f"process.{name}"] for name in _PROCESS}, **metadata["process"])
+    arrays: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
+    process = ForwardProcess(**arrays, **metadata["process"])
     option = metadata["data_range"]
-    binned = {
+    fields: dict[str, Any] = {name: tensors[name] for name in _PLAIN if name in tensors}
+    fields |= {
         name: BinnedRows(*(tensors[f"{name}.{part}"] for part in ("offsets", "bins", "moments")))
         for name in _BINNED
         if f"{name}.bins" in tensors
@@ -266,8 +276,7 @@ def from_tensors(tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any])
         model=metadata["model"],
         data=metadata["data"],
         version=metadata["version"],
-        **{name: tensors[name] for name in _PLAIN if name in tensors},
-        **binned,
+        **fields,
     )
 
 

@@ -34,7 +34,7 @@ def decoder_nats(q: Any, edge: Any, half_bin: float, sigma: Any, cdf: Cdf = "exa
 
         xp: Any = np
     else:
-        import torch as xp  # type: ignore[no-redef]
+        import torch as xp
 
         log_ndtr = xp.special.log_ndtr
     upper, lower = (half_bin - q) / sigma, (-half_bin - q) / sigma

@@ -24,6 +24,7 @@ from .noise import check_seed, standard_normal
 
 Array = npt.NDArray[np.float64]
 CHECKPOINT_SECONDS = 30.0
+_BinnedList = list[tuple[npt.NDArray[np.int64], Array]] | None
 
 
 def estimate(
@@ -98,9 +99,9 @@ class _Rows:
         self.block_sizes = np.bincount(self.blocks).astype(np.float64)
         self.discretised = data.data_range.levels is not None
         self.learned = denoiser.variance == "learned_range"
-        self.plain: dict[str, Array] = {"squared_error": np.zeros((T + 1, N)), "data_square": self._data_square()}
-        self.residual_rows = [_EMPTY_RESIDUALS] if self.discretised else None
-        self.fraction_rows = [_EMPTY_FRACTIONS] if self.learned else None
+        self.plain: dict[str, Any] = {"squared_error": np.zeros((T + 1, N)), "data_square": self._data_square()}
+        self.residual_rows: _BinnedList = [_EMPTY_RESIDUALS] if self.discretised else None
+        self.fraction_rows: _BinnedList = [_EMPTY_FRACTIONS] if self.learned else None
         if self.discretised:
             self.plain["decoder_upper"] = np.zeros((T + 1, N))
             self.plain["decoder_blocks"] = np.zeros((T + 1, B, BLOCK_NODES))
@@ -181,8 +182,8 @@ class _Rows:
         return next_t
 
 
-_EMPTY_RESIDUALS = (np.zeros(0, dtype=np.int64), np.zeros((0, MOMENTS)))
-_EMPTY_FRACTIONS = (np.zeros(0, dtype=np.int64), np.zeros((0, 2, MOMENTS)))
+_EMPTY_RESIDUALS: tuple[npt.NDArray[np.int64], Array] = (np.zeros(0, dtype=np.int64), np.zeros((0, MOMENTS)))
+_EMPTY_FRACTIONS: tuple[npt.NDArray[np.int64], Array] = (np.zeros(0, dtype=np.int64), np.zeros((0, 2, MOMENTS)))
 
 
 class _Row:

@@ -1,0 +1,76 @@
+"""Stage 5. Cost of a step t → s with s > 0: the divergence of two Gaussians that share their mean formula.
+
+With e = x_0 − x̂_0, Δ = snr_s − snr_t and δ = ln(g_t²/g_s²), the four variance options have closed forms in statistics of
+t alone (method.md, section 3), so one network pass per t serves every s.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process import ForwardProcess
+from ..schedule import Fitted
+from ..statistics.artefact import Statistics
+
+Array = npt.NDArray[np.float64]
+Index = int | npt.NDArray[np.int64]
+Variance = Literal["posterior", "upper", "learned_range", "optimal"]
+
+
+def snr_difference(process: ForwardProcess, t: Index, s: Index) -> Array:
+    """Δ = snr_s − snr_t."""
+    return np.asarray(process.posterior_mean(t, s)[1] * process.f[s] / process.g[s] ** 2)
+
+
+def step_row(statistics: Statistics, t: int, s: npt.NDArray[np.int64], variance: Variance, fitted: Fitted) -> Array:
+    """L(t, s) for steps from t to each s > 0, in nats: the four closed forms of method.md, section 3."""
+    process, dims = statistics.process, statistics.dims
+    if variance == "learned_range":
+        decay, weighted = fraction_means(statistics, t, -2.0 * np.log(process.g[s] / process.g[t]))
+        mean_fraction = float(require(statistics.fraction_sum)[t].mean())
+        return learned_step(process, t, s, dims, mean_fraction, decay, weighted)
+    return fixed_step(process, t, s, dims, float(statistics.squared_error[t].mean()), variance, fitted)
+
+
+def fixed_step(
+    process: ForwardProcess, t: Index, s: Index, dims: int, squared_error: Any, variance: Variance, fitted: Fitted
+) -> Array:
+    """L(t, s) of `posterior`, `upper` and `optimal` variance given E Σ e² (or Σ e² of single samples)."""
+    Delta = snr_difference(process, t, s)
+    match variance:
+        case "posterior":
+            return np.asarray(0.5 * Delta * squared_error)
+        case "upper":
+            log_r = 2.0 * np.log(process.g[s] / process.g[t])
+            # r − 1 − ln r by expm1: adjacent steps have r ≈ 1.
+            return np.asarray(0.5 * (dims * (np.expm1(log_r) - log_r) + np.exp(log_r) * Delta * squared_error))
+        case "optimal":
+            m_fit = require(fitted.mean_squared_error)[t]
+            excess = (squared_error / dims - m_fit) * Delta / (1.0 + Delta * m_fit)
+            return np.asarray(0.5 * dims * (np.log1p(Delta * m_fit) + excess))
+    raise AssertionError(variance)
+
+
+def learned_step(
+    process: ForwardProcess, t: Index, s: Index, dims: int, fraction: Any, decay: Any, weighted: Any
+) -> Array:
+    """L(t, s) of learned-range variance: ½ [−dims + δ Σφ + Σ exp(−φδ) + Δ Σ e² exp(−φδ)]."""
+    delta = -2.0 * np.log(process.g[s] / process.g[t])
+    return np.asarray(0.5 * (delta * fraction + (decay - dims) + snr_difference(process, t, s) * weighted))
+
+
+def fraction_means(statistics: Statistics, t: int, delta: Array) -> tuple[Array, Array]:
+    """E Σ exp(−φδ) and E Σ e² exp(−φδ) for each δ, from the bins of φ."""
+    bins, weights = require(statistics.fraction_bins).row(t)
+    decay = np.exp(-statistics.fraction_mesh(t).points(bins).reshape(-1, 1) * delta[None, :])
+    sums = weights.swapaxes(0, 1).reshape(2, -1) @ decay / statistics.samples
+    return sums[0], sums[1]
+
+
+def require(value: Any) -> Any:
+    """``value``, which the options guarantee to be there."""
+    assert value is not None
+    return value
