@@ -1,0 +1,25 @@
+"""The loss curve of a run, drawn from its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def draw_loss_curve(log: list[dict[str, Any]], path: Path, title: str) -> None:
+    """Training and held-out loss against the step, logarithmic, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    steps = [record["step"] for record in log]
+    axes.plot(steps, [record["train_loss"] for record in log], label="training")
+    if any(record["held_out_loss"] is not None for record in log):
+        axes.plot(steps, [record["held_out_loss"] for record in log], label="held out (EMA weights)")
+    axes.set(xlabel="training step", ylabel="loss", title=title)
+    losses = [record[key] for record in log for key in ("train_loss", "held_out_loss") if record[key] is not None]
+    if losses and min(losses) > 0.0:
+        axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,228 @@
+"""The paper's training objectives, each as a loss per sample at its own t.
+
+A network is trained on ``x_t = f_t x_0 + g_t ε``. What differs between L_simple, L_vlb, L_hybrid, continuous time and
+rectified flow is the target, the weight of each t, and whether the variance is learned too; so each objective is one
+function from (output, x_0, ε, coefficients at t) to a vector of losses, and `sample_losses` is the one place that knows
+the variants. Noise levels come from a `ForwardProcess`, taken in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpstride.process import ForwardProcess
+
+Objective = Literal["simple", "hybrid", "vlb", "continuous", "flow"]
+Target = Literal["eps", "v", "flow"]
+Network = Callable[[Tensor, Tensor], Tensor]
+
+HYBRID_WEIGHT = 0.001  # lambda of Nichol and Dhariwal (2021), Eq. 16
+CONTINUOUS_TIME_SCALE = (
+    1000.0  # networks of continuous time are fed 1000 t: the scale sinusoidal embeddings are made for
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an objective fixes about the network that is trained with it."""
+
+    predicts: Target
+    learned_variance: bool
+    kind: Literal["discrete", "continuous"]
+    process: str  # name of the ForwardProcess class method that is used unless told otherwise
+    T: int
+
+
+SETTINGS: dict[Objective, Setting] = {
+    "simple": Setting("eps", False, "discrete", "linear", 1000),
+    "hybrid": Setting("eps", True, "discrete", "cosine", 4000),
+    "vlb": Setting("eps", True, "discrete", "cosine", 4000),
+    # v and not eps: with f(1) = 0 the clean image cannot be computed from eps.
+    "continuous": Setting("v", False, "continuous", "vp_cosine", 1000),
+    "flow": Setting("flow", False, "continuous", "rectified_flow", 1000),
+}
+
+
+def setting_of(objective: Objective) -> Setting:
+    """The `Setting` of an objective, or an error that lists the objectives."""
+    if objective not in SETTINGS:
+        raise ValueError(f"objective must be one of {', '.join(get_args(Objective))}, not {objective!r}.")
+    return SETTINGS[objective]
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Numbers of a batch that depend on t only, float32 vectors of length B; `at` computes them in float64.
+
+    The last four belong to the step t → t − 1 of a discrete process (None in continuous time): ``weight`` is
+    ``snr_{t−1}/snr_t − 1``, ``delta`` is ``ln(g_t²/g_{t−1}²)``, and ``log_low``, ``log_high`` are the logarithms of the
+    decoder's two variances at t = 1.
+    """
+
+    f: Tensor
+    g: Tensor
+    time_input: Tensor
+    first: Tensor | None = None
+    weight: Tensor | None = None
+    delta: Tensor | None = None
+    log_low: float = 0.0
+    log_high: float = 0.0
+
+    @classmethod
+    def at(cls, process: ForwardProcess, t: Tensor) -> Coefficients:
+        """Coefficients at grid indices t = 1..T (discrete process) or at times in (0, 1] (continuous process)."""
+        if process.kind == "continuous":
+            if process.f_function is None or process.g_function is None:
+                raise ValueError(
+                    f"The {process.name!r} process is known only at its grid points. Build it with from_functions to "
+                    "train in continuous time."
+                )
+            times = t.double().cpu().numpy()
+            f = np.asarray(process.f_function(times), dtype=np.float64)
+            g = np.asarray(process.g_function(times), dtype=np.float64)
+            return cls(_float(f, t), _float(g, t), (CONTINUOUS_TIME_SCALE * t).float())
+        index = t.long().cpu().numpy()
+        if process.T < 2:
+            raise ValueError(f"A discrete process needs at least 2 steps to be trained, but T = {process.T}.")
+        inner = np.maximum(index, 2)  # the step 1 → 0 is the decoder: weight and delta are not used there
+        f, g = process.f, process.g
+        ratio = (f[inner - 1] * g[inner]) / (g[inner - 1] * f[inner])
+        return cls(
+            f=_float(f[index], t),
+            g=_float(g[index], t),
+            time_input=t.long() - 1,
+            first=(t == 1),
+            weight=_float((ratio - 1.0) * (ratio + 1.0), t),
+            delta=_float(2.0 * np.log(g[inner] / g[inner - 1]), t),
+            log_low=float(np.log(process.posterior_variance(2, 1))),
+            log_high=float(2.0 * np.log(g[1])),
+        )
+
+
+def sample_losses(
+    network: Network,
+    process: ForwardProcess,
+    objective: Objective,
+    x0: Tensor,
+    t: Tensor,
+    eps: Tensor,
+) -> Tensor:
+    """Loss of every sample at its own t.
+
+    Args:
+        network: callable of (x_t, what it is fed as time); returns C channels, or 2C with learned variance.
+        process: noise law; discrete for simple, hybrid and vlb, continuous for continuous and flow.
+        objective: which loss.
+        x0: clean data in [-1, 1], [B, C, ...].
+        t: grid indices 1..T, or times in (0, 1], [B].
+        eps: standard normal noise, shaped as x0.
+
+    Returns:
+        losses [B]. Their mean over uniform t is the objective. L_vlb is in bits/dim of the whole chain without the
+        prior: T times the term at t.
+    """
+    setting = setting_of(objective)
+    if process.kind != setting.kind:
+        raise ValueError(
+            f"Objective {objective!r} needs a {setting.kind} process, but {process.name!r} is {process.kind}. Use "
+            f"ForwardProcess.{setting.process}(), or another objective."
+        )
+    at = Coefficients.at(process, t)
+    x_t = _wide(at.f, x0) * x0 + _wide(at.g, x0) * eps
+    output = network(x_t, at.time_input)
+    channels = x0.shape[1] * (2 if setting.learned_variance else 1)
+    if output.shape[1] != channels:
+        raise ValueError(
+            f"Objective {objective!r} needs a network with {channels} output channels, but it returned "
+            f"{output.shape[1]}. Build it with out_channels={channels}."
+        )
+    match objective:
+        case "simple":
+            return squared_error(output, eps)
+        case "continuous":
+            return squared_error(output, _wide(at.f, x0) * eps - _wide(at.g, x0) * x0)
+        case "flow":
+            return squared_error(output, eps - x0)
+        case "vlb":
+            eps_hat, v = output.chunk(2, dim=1)
+            return process.T * vlb_terms(eps_hat, v, x0, x_t, eps, at)
+        case "hybrid":
+            eps_hat, v = output.chunk(2, dim=1)
+            vlb = process.T * vlb_terms(eps_hat.detach(), v, x0, x_t, eps, at)
+            return squared_error(eps_hat, eps) + HYBRID_WEIGHT * vlb
+
+
+def squared_error(output: Tensor, target: Tensor) -> Tensor:
+    """Mean over dimensions of ``(output − target)²``, [B]: L_simple's term (Ho et al. 2020, Eq. 14)."""
+    return (output - target).square().flatten(1).mean(dim=1)
+
+
+def vlb_terms(
+    eps_hat: Tensor,
+    v: Tensor,
+    x0: Tensor,
+    x_t: Tensor,
+    eps: Tensor,
+    at: Coefficients,
+) -> Tensor:
+    """Term of the variational bound at t with learned-range variance, in bits/dim, [B].
+
+    For t > 1 the KL between q(x_{t−1} given x_t, x_0) and p, whose variance is ``exp(φ ln g_ts² + (1 − φ) ln g̃_ts²)``
+    with ``φ = (v + 1)/2`` (Nichol and Dhariwal 2021, Eq. 15):
+    ``½ [−1 + φδ + exp(−φδ)(1 + w (ε − ε̂)²)]``, ``δ = ln(g_t²/g_s²)``, ``w = snr_s/snr_t − 1``, per dimension.
+    For t = 1 the discretised decoder of Ho et al., whose variance lies between ``g̃²`` of the step 2 → 1 and ``g_1²``,
+    as in Nichol and Dhariwal's code. The clean estimate is not clipped here: a clip has no gradient outside its range.
+    """
+    assert at.first is not None
+    assert at.weight is not None
+    assert at.delta is not None
+    phi = (v + 1.0) / 2.0
+    exponent = phi * _wide(at.delta, x0)
+    error = (eps - eps_hat).square()
+    nats = 0.5 * (exponent - 1.0 + torch.exp(-exponent) * (1.0 + _wide(at.weight, x0) * error))
+    terms = nats.flatten(1).mean(dim=1)
+    if bool(at.first.any()):
+        rows = at.first.nonzero().squeeze(1)
+        f, g = _wide(at.f[rows], x0), _wide(at.g[rows], x0)
+        x0_hat = (x_t[rows] - g * eps_hat[rows]) / f
+        log_variance = at.log_low + phi[rows] * (at.log_high - at.log_low)
+        decoder = -discretised_log_likelihood(x0[rows], x0_hat, 0.5 * log_variance).flatten(1).mean(dim=1)
+        terms = terms.index_copy(0, rows, decoder)
+    return terms / math.log(2.0)
+
+
+def discretised_log_likelihood(x0: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+    """Log-probability of 8-bit data under a Gaussian integrated over each bin (Ho et al. 2020, Eq. 13), nats.
+
+    Data on the lattice of 256 levels in [−1, 1]; half a bin is 1/255; the two end bins are open. Computed with the
+    exact normal CDF in its logarithm, so that far tails keep their gradient.
+    """
+    scale = torch.exp(log_scale)
+    upper = (x0 - mean + 1.0 / 255.0) / scale
+    lower = (x0 - mean - 1.0 / 255.0) / scale
+    log_upper = torch.special.log_ndtr(upper)
+    log_above_lower = torch.special.log_ndtr(-lower)
+    # ln(Φ(b) − Φ(a)), taken in the tail where both are small: reflected when the bin lies above the mean.
+    above = (upper + lower) > 0.0
+    near = torch.where(above, -lower, upper)
+    far = torch.where(above, -upper, lower)
+    log_near = torch.special.log_ndtr(near)
+    gap = (torch.special.log_ndtr(far) - log_near).clamp(max=-1e-7)
+    inside = log_near + torch.log(-torch.expm1(gap))
+    return torch.where(x0 < -0.999, log_upper, torch.where(x0 > 0.999, log_above_lower, inside))
+
+
+def _float(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], like: Tensor) -> Tensor:
+    return torch.from_numpy(np.asarray(values)).to(device=like.device, dtype=torch.float32)
+
+
+def _wide(vector: Tensor, like: Tensor) -> Tensor:
+    """A vector [B] shaped to multiply a batch [B, ...]."""
+    return vector.reshape(-1, *([1] * (like.ndim - 1)))

@@ -1,0 +1,348 @@
+"""The training loop: any of the objectives, resumable to the bit.
+
+Everything random at step i (which images, t and noise) comes from a generator seeded with (seed, i), so nothing but the
+weights, their averages, the optimiser and the sampler's history has to be kept to go on as if never interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
+
+from dpstride.process import ForwardProcess
+from dpstride.training.checkpoint import load_checkpoint, save_checkpoint
+from dpstride.training.curve import draw_loss_curve
+from dpstride.training.export import export_model
+from dpstride.training.network import DEFAULT_CHANNELS, build_network, load_weights
+from dpstride.training.objectives import Network, Objective, sample_losses, setting_of
+from dpstride.training.timesteps import LossAwareSampler, stratified, uniform_indices
+
+if TYPE_CHECKING:
+    from torch import nn
+
+HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Everything that decides the result of a run, besides the data and the process."""
+
+    objective: Objective = "simple"
+    steps: int = 10_000
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    warmup: int = 500
+    ema_decay: float = 0.999
+    clip_norm: float = 1.0
+    seed: int = 0
+    channels: tuple[int, ...] = DEFAULT_CHANNELS
+    layers_per_block: int = 1
+
+    def __post_init__(self) -> None:
+        setting_of(self.objective)
+        for name in ("steps", "batch_size", "learning_rate", "clip_norm", "layers_per_block"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}.")
+        if not 0.0 <= self.ema_decay < 1.0:
+            raise ValueError(f"ema_decay must lie in [0, 1), not {self.ema_decay}. 0 keeps no average.")
+        if self.warmup < 0:
+            raise ValueError(f"warmup must be a number of steps, 0 or more, not {self.warmup}.")
+
+
+def train(
+    images: Tensor,
+    folder: str | Path,
+    settings: TrainingSettings | None = None,
+    *,
+    process: ForwardProcess | None = None,
+    held_out: Tensor | None = None,
+    warm_start: str | Path | None = None,
+    command: str | None = None,
+    stop_at: int | None = None,
+    evaluate_every: int = 500,
+    checkpoint_every: int = 100,
+    progress: bool | None = None,
+    report: Callable[[dict[str, Any]], None] | None = None,
+) -> Path:
+    """Train a denoiser, and return the diffusers folder it is saved in.
+
+    Call it again with the same arguments after any interruption: it goes on from the last checkpoint, and the result is
+    bit for bit that of an undisturbed run on the same machine.
+
+    Args:
+        images: uint8 [N, C, H, W].
+        folder: where checkpoint.pt, log.json, loss.png and model/ go.
+        settings: objective, length, rates, seed, network size.
+        process: noise law; unless given, the objective's own (linear T=1000, cosine T=4000, vp_cosine, rectified flow).
+        held_out: uint8 images whose loss is followed, with the averaged weights and always the same t and noise.
+        warm_start: a folder of `train` (or any such UNet2DModel) to start the weights from.
+        command: what was typed, for dpstride.json.
+        stop_at: leave after this step with a checkpoint, without finishing (the schedule stays that of ``steps``).
+        evaluate_every: steps between held-out losses.
+        checkpoint_every: steps between checkpoints.
+        progress: show a bar; None shows it on a terminal only.
+        report: called with every record of the log.
+    """
+    settings = settings or TrainingSettings()
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(images, folder, settings, process, held_out, warm_start, command)
+    last = settings.steps if stop_at is None else min(stop_at, settings.steps)
+    from tqdm import tqdm
+
+    with tqdm(total=settings.steps, initial=run.step, disable=None if progress is None else not progress) as bar:
+        while run.step < last:
+            run.advance()
+            bar.update()
+            if run.step % evaluate_every == 0 or run.step == settings.steps:
+                record = run.evaluate()
+                bar.set_postfix(held_out=record["held_out_loss"], train=record["train_loss"])
+                if report is not None:
+                    report(record)
+            if run.step % checkpoint_every == 0 or run.step == last:
+                run.save()
+    if run.step < settings.steps:
+        return folder
+    return run.finish()
+
+
+class Run:
+    """The state of one training run, moved forward a step at a time."""
+
+    def __init__(
+        self,
+        images: Tensor,
+        folder: Path,
+        settings: TrainingSettings,
+        process: ForwardProcess | None = None,
+        held_out: Tensor | None = None,
+        warm_start: str | Path | None = None,
+        command: str | None = None,
+    ) -> None:
+        _check_images(images, "images")
+        if len(images) < settings.batch_size:
+            raise ValueError(f"A batch of {settings.batch_size} needs as many images, but there are {len(images)}.")
+        if held_out is not None:
+            _check_images(held_out, "held_out")
+        self.images, self.held_out, self.folder, self.settings = images, held_out, folder, settings
+        self.setting = setting_of(settings.objective)
+        self.process = process or getattr(ForwardProcess, self.setting.process)(self.setting.T)
+        self.command, self.warm_start = command, None if warm_start is None else str(warm_start)
+
+        torch.manual_seed(settings.seed)
+        shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
+        self.network = build_network(shape, self.setting.learned_variance, settings.channels, settings.layers_per_block)
+        if warm_start is not None:
+            load_weights(self.network, Path(warm_start))
+        self.ema = AveragedModel(self.network, multi_avg_fn=_average_with(settings.ema_decay))
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
+        self.sampler = LossAwareSampler(self.process.T) if settings.objective == "vlb" else None
+        self.step, self.seconds = 0, 0.0
+        self.log: list[dict[str, Any]] = []
+        self.recent: list[float] = []
+        self.plans: list[list[int]] = [[0, settings.steps]]  # from which step on, how many steps in all were meant
+        self._restore()
+
+    def advance(self) -> None:
+        """One optimiser step."""
+        started = time.perf_counter()
+        settings = self.settings
+        generator = _generator(settings.seed, self.step)
+        x0 = _scaled(self.images[self._batch_indices()])
+        eps = torch.randn(x0.shape, generator=generator)
+        t, weights = self._draw(settings.batch_size, generator)
+        self.network.train()
+        losses = sample_losses(_callable(self.network), self.process, settings.objective, x0, t, eps)
+        loss = (losses * weights).mean()
+        if not bool(torch.isfinite(loss)):
+            raise FloatingPointError(
+                f"The loss is {loss.item()} at step {self.step}. Lower the learning rate (now "
+                f"{settings.learning_rate}) and go on from the last checkpoint in another folder, or start anew."
+            )
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate_at(self.step, settings)
+        self.optimiser.step()
+        self.ema.update_parameters(self.network)
+        if self.sampler is not None:
+            self.sampler.update(t, losses)
+        self.recent.append(loss.item())
+        self.step += 1
+        self.seconds += time.perf_counter() - started
+
+    def evaluate(self) -> dict[str, Any]:
+        """Add a record to the log: the mean training loss since the last one, and the held-out loss of the average."""
+        started = time.perf_counter()
+        held_out = None if self.held_out is None else self._held_out_loss(self.held_out)
+        self.seconds += time.perf_counter() - started
+        record = {
+            "step": self.step,
+            "train_loss": float(np.mean(self.recent)) if self.recent else None,
+            "held_out_loss": held_out,
+            "learning_rate": learning_rate_at(self.step - 1, self.settings),
+            "hours": round(self.seconds / 3600.0, 4),
+        }
+        self.recent = []
+        self.log.append(record)
+        return record
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        save_checkpoint(
+            self.folder,
+            {
+                "settings": self._identity(),
+                "step": self.step,
+                "seconds": self.seconds,
+                "network": self.network.state_dict(),
+                "ema": self.ema.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "sampler": None if self.sampler is None else self.sampler.state_dict(),
+                "rng": torch.get_rng_state(),
+                "log": self.log,
+                "recent": self.recent,
+                "plans": self.plans,
+            },
+        )
+
+    def finish(self) -> Path:
+        """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
+        facts = {
+            **{name: value for name, value in asdict(self.settings).items() if name not in ("channels",)},
+            "steps_done": self.step,
+            "plans": self.plans,
+            "hours": round(self.seconds / 3600.0, 3),
+            "images": len(self.images),
+            "warm_start": self.warm_start,
+            "command": self.command,
+        }
+        document = {"settings": self._identity(), "log": self.log}
+        (self.folder / "log.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        if self.log:
+            draw_loss_curve(self.log, self.folder / "loss.png", f"{self.settings.objective}, {self.process.name}")
+        network = self.ema.module
+        export_model(network, self.process, self.setting, self.folder / "model", facts)
+        return self.folder / "model"
+
+    def _restore(self) -> None:
+        state = load_checkpoint(self.folder, self._identity())
+        if state is None:
+            return
+        self.network.load_state_dict(state["network"])
+        self.ema.load_state_dict(state["ema"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.sampler is not None:
+            self.sampler.load_state_dict(state["sampler"])
+        torch.set_rng_state(state["rng"])
+        self.step, self.seconds, self.log, self.recent = state["step"], state["seconds"], state["log"], state["recent"]
+        self.plans = state.get("plans", [[0, state["settings"]["steps"]]])
+        if self.plans[-1][1] != self.settings.steps:
+            self.plans.append([self.step, self.settings.steps])
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a checkpoint to be gone on with."""
+        return {
+            **asdict(self.settings),
+            "process": self.process.name,
+            "process_fingerprint": self.process.fingerprint,
+            "images": len(self.images),
+            "warm_start": self.warm_start,
+        }
+
+    def _batch_indices(self) -> Tensor:
+        """Images of this step: each epoch is a permutation of its own, and its incomplete last batch is left out."""
+        size = self.settings.batch_size
+        epoch, place = divmod(self.step, len(self.images) // size)
+        order = torch.randperm(len(self.images), generator=_generator(self.settings.seed, epoch, stream=1))
+        return order[place * size : (place + 1) * size]
+
+    def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """t of every sample and the weight of its loss."""
+        if self.sampler is not None:
+            return self.sampler.draw(count, generator)
+        if self.process.kind == "continuous":
+            return stratified(count, generator), torch.ones(count)
+        return uniform_indices(self.process.T, count, generator), torch.ones(count)
+
+    @torch.no_grad()
+    def _held_out_loss(self, images: Tensor, batch_size: int = 250) -> float:
+        """Mean loss of the averaged network; t and noise are the same at every call."""
+        generator = _generator(self.settings.seed, HELD_OUT_STREAM)
+        x0 = _scaled(images)
+        eps = torch.randn(x0.shape, generator=generator)
+        if self.process.kind == "continuous":
+            t, weights = stratified(len(x0), generator), torch.ones(len(x0))
+        else:
+            t, weights = _spread(self.process.T, len(x0), generator, self.setting.learned_variance)
+        network = self.ema.module
+        network.eval()
+        total = 0.0
+        for i in range(0, len(x0), batch_size):
+            part = slice(i, i + batch_size)
+            losses = sample_losses(
+                _callable(network), self.process, self.settings.objective, x0[part], t[part], eps[part]
+            )
+            total += float((losses * weights[part]).double().sum())
+        return total / len(x0)
+
+
+def learning_rate_at(step: int, settings: TrainingSettings) -> float:
+    """Linear warm-up, then half a cosine down to 0 at the last step."""
+    if step < settings.warmup:
+        return settings.learning_rate * (step + 1) / settings.warmup
+    share = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))
+
+
+def _spread(T: int, count: int, generator: torch.Generator, bound: bool) -> tuple[Tensor, Tensor]:
+    """Indices and weights for a held-out mean over uniform t; half go near t = 1, where the bound's terms peak."""
+    if not bound:
+        return uniform_indices(T, count, generator), torch.ones(count)
+    inverse = 1.0 / np.arange(1, T + 1)
+    p = 0.5 / T + 0.5 * inverse / inverse.sum()
+    index = np.minimum(np.searchsorted(np.cumsum(p), stratified(count, generator).numpy()), T - 1)
+    return torch.from_numpy(index + 1), torch.from_numpy(1.0 / (T * p[index])).float()
+
+
+def _average_with(decay: float) -> Callable[[Any, Any, Any], None]:
+    """Exponential moving average whose memory grows to ``decay``, so that early weights are soon forgotten."""
+
+    @torch.no_grad()
+    def update(averaged: Any, current: Any, count: Any) -> None:
+        torch._foreach_lerp_(averaged, current, 1.0 - min(decay, (1.0 + int(count)) / (10.0 + int(count))))
+
+    return update
+
+
+def _generator(seed: int, step: int, stream: int = 0) -> torch.Generator:
+    state = np.random.SeedSequence([seed, step, stream]).generate_state(1, dtype=np.uint64)[0]
+    return torch.Generator().manual_seed(int(state) & (2**63 - 1))
+
+
+def _callable(network: nn.Module) -> Network:
+    return lambda x, time_input: network(x, time_input).sample
+
+
+def _scaled(images: Tensor) -> Tensor:
+    """8-bit images to [−1, 1]."""
+    return images.float() / 127.5 - 1.0
+
+
+def _check_images(images: Tensor, name: str) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ValueError(
+            f"{name} must be uint8 of shape [N, C, H, W], not {images.dtype} of shape {tuple(images.shape)}. 8-bit "
+            "images are scaled to [-1, 1] inside."
+        )
