@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ class ForwardProcess:
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         _check_grid(self.f, self.g, self.times)
+        _check_labels(self.origin, self.origin_T, self.input_scale, self.T)
 
     # --- ways to make one -------------------------------------------------------------------------------------------
 
@@ -284,7 +285,7 @@ class ForwardProcess:
         f, g = self.f_function, self.g_function
         at = np.atleast_1d(np.asarray(times, dtype=np.float64))
         end = float(self.times[-1])
-        if ((at < 0.0) | (at > end)).any():
+        if not ((at >= 0.0) & (at <= end)).all():
             raise ValueError(f"times must lie in [0, {end}], but they span [{at.min()}, {at.max()}].")
         # The first step must stay inside the domain, where f and g need not be defined.
         inside = np.minimum(at, end - at)
@@ -295,8 +296,9 @@ class ForwardProcess:
         values = _evaluate(f, at, "f")
         if (values <= 0.0).any():
             raise ValueError(f"The drift f'/f is not defined where f = 0 (time {at[values <= 0.0][0]}).")
-        drift = derivative(lambda t: np.asarray(f(t), dtype=np.float64), at, **options).df / values
-        variance = derivative(lambda t: np.asarray(g(t), dtype=np.float64) ** 2, at, **options).df
+        slope: Any = derivative
+        drift = slope(lambda t: _evaluate(f, t, "f"), at, **options).df / values
+        variance = slope(lambda t: _evaluate(g, t, "g") ** 2, at, **options).df
         diffusion = np.sqrt(np.maximum(variance - 2.0 * drift * _evaluate(g, at, "g") ** 2, 0.0))
         return np.asarray(drift), np.asarray(diffusion)
 
@@ -306,6 +308,8 @@ class ForwardProcess:
         digest = hashlib.sha256()
         for array in (self.f, self.g, self.times, self.origin, self.input_scale):
             digest.update(np.ascontiguousarray(array).tobytes())
+        if self.kind != "discrete" or self.origin_T != self.T:  # a whole discrete grid says the rest by itself
+            digest.update(f"{self.kind} {self.origin_T} {self.first_pair_variance}".encode())
         return digest.hexdigest()[:16]
 
     def is_grid_of(self, training: ForwardProcess) -> bool:
@@ -396,6 +400,20 @@ def _check_grid(f: Array, g: Array, times: Array) -> None:
         )
 
 
+def _check_labels(origin: npt.NDArray[np.int64], origin_T: int, input_scale: Array, T: int) -> None:
+    """What goes with the grid points, which only a damaged file can have wrong."""
+    if origin.shape != (T + 1,) or origin[0] != 0 or (np.diff(origin) <= 0).any() or origin[-1] > origin_T:
+        raise ValueError(
+            f"origin must rise strictly from 0 to at most origin_T = {origin_T}, but it is {np.array2string(origin)}. Build "
+            "the process with a class method, and thin it with subset."
+        )
+    if input_scale.shape != (T + 1,) or not (np.isfinite(input_scale) & (input_scale > 0.0)).all():
+        raise ValueError(
+            f"input_scale must be positive and finite at each of the {T + 1} grid points, but it is "
+            f"{np.array2string(input_scale)}. Build the process with a class method."
+        )
+
+
 def _vector(values: npt.ArrayLike, name: str) -> Array:
     """A finite float64 vector, or a clear error."""
     if hasattr(values, "detach"):  # a torch tensor, on any device
@@ -412,9 +430,14 @@ def _vector(values: npt.ArrayLike, name: str) -> Array:
 def _evaluate(function: TimeFunction, times: Array, name: str) -> Array:
     if not callable(function):
         raise ValueError(f"{name} must be a function of time, not {type(function).__name__}; e.g. lambda t: 1 - t.")
-    values = np.asarray(function(times), dtype=np.float64)
-    if values.shape != times.shape:
-        values = np.array([float(np.asarray(function(np.asarray(time)))) for time in times])
+    try:
+        values = np.asarray(function(times), dtype=np.float64)
+    except (TypeError, ValueError):  # written with math or if, so for one time only
+        values = None
+    if values is None or values.shape != times.shape:
+        values = np.array([float(np.asarray(function(np.asarray(time)))) for time in times.ravel()]).reshape(
+            times.shape
+        )
     return values
 
 
@@ -426,5 +449,5 @@ def _times(T: int, times: npt.ArrayLike | None) -> npt.ArrayLike:
 
 
 def _check_T(T: int) -> None:
-    if not isinstance(T, (int, np.integer)) or T < 1:
+    if isinstance(T, bool) or not isinstance(T, (int, np.integer)) or T < 1:
         raise ValueError(f"T must be a whole number of steps, at least 1, not {T!r}.")
