@@ -12,6 +12,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -86,7 +87,7 @@ class Denoiser:
                 f"{int((process.f == 0.0).argmax())}, where x0_hat = (x_t - g eps)/f divides by zero. Use a network "
                 "that predicts x0, v or flow, or a grid that ends before pure noise."
             )
-        if clip is not None and not (len(clip) == 2 and clip[0] < clip[1]):
+        if clip is not None and not (isinstance(clip, (tuple, list)) and len(clip) == 2 and clip[0] < clip[1]):
             raise ValueError(f"clip must be None or (low, high) with low < high, not {clip!r}.")
         self.network = network
         self.process = process
@@ -114,7 +115,7 @@ class Denoiser:
 
     def __call__(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Prediction:
         """x̂_0 (and φ) at ``x_t`` [B, *shape], one network pass; ``t`` is a grid index or one per sample [B]."""
-        index = torch.as_tensor(t, dtype=torch.int64, device=self.device).expand(x_t.shape[0])
+        index = self._index_of(t, x_t.shape[0])
         per_sample = (-1, *([1] * (x_t.ndim - 1)))
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
         f_t, g_t = self._f[index].reshape(per_sample), self._g[index].reshape(per_sample)
@@ -137,7 +138,7 @@ class Denoiser:
         return Prediction(x0_hat, fraction)
 
     def on_grid(self, process: ForwardProcess) -> Denoiser:
-        """The same network on another grid; refused where the network was never trained."""
+        """The same network on another grid; refused where the network was never trained or its time is unknown."""
         if process.kind == "discrete" and not self.trained_continuous and not process.is_grid_of(self.process):
             raise ValueError(
                 f"This grid ({process.name!r}, T = {process.T}) is not a subset of the training steps of the model "
@@ -149,6 +150,18 @@ class Denoiser:
             raise ValueError(
                 f"A {process.kind} grid was given to a model of a {self.process.kind} process. Pass "
                 "trained_continuous=True to Denoiser if the network was trained on continuous noise levels."
+            )
+        if not self.trained_continuous and not _same_functions(process, self.process):
+            raise ValueError(
+                f"f and g of the grid ({process.name!r}) are not those of the process that the model was trained on "
+                f"({self.process.name!r}). Give other times to the same functions, for example "
+                "ForwardProcess.from_functions(f, g, times)."
+            )
+        if self.time_input != "time" and not process.is_grid_of(self.process):
+            raise ValueError(
+                f"time_input={self._time_name!r} names steps of the grid that the Denoiser was built on, which mean "
+                f"nothing on another grid ({process.name!r}, T = {process.T}). Use time_input='time', or build a Denoiser "
+                "on that grid with a time_input of its own."
             )
         return Denoiser(
             self.network,
@@ -166,36 +179,43 @@ class Denoiser:
 
     def describe(self) -> dict[str, Any]:
         """What a result must record about the model, besides the process."""
-        time_input = self.time_input if isinstance(self.time_input, str) else _name_of(self.time_input)
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
             "predicts": self.predicts,
             "variance": self.variance,
             "clip": None if self.clip is None else list(self.clip),
-            "time_input": time_input,
+            "time_input": self._time_name,
             "trained_continuous": self.trained_continuous,
         }
 
-    @functools.cached_property
+    @property
     def fingerprint(self) -> str:
-        """Digest of the weights (and other values) that the network consists of."""
-        digest = hashlib.sha256(_name_of(self.network).encode())
-        for part in _parts_of(self.network):
-            if isinstance(part, torch.nn.Module):
-                for key, value in part.state_dict().items():
-                    digest.update(key.encode())
-                    if isinstance(value, Tensor):
-                        digest.update(_bytes_of(value))
-            elif isinstance(part, Tensor):
-                digest.update(_bytes_of(part))
-            elif isinstance(part, np.ndarray):
-                digest.update(np.ascontiguousarray(part).tobytes())
-            else:
-                digest.update(repr(part).encode())
-        return digest.hexdigest()[:16]
+        """Digest of the weights, code and values that the network consists of now; reads every weight."""
+        return _digest_of(self.network)
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _time_name(self) -> str:
+        if isinstance(self.time_input, str):
+            return self.time_input
+        return f"{_name_of(self.time_input)} {_digest_of(self.time_input)}"
+
+    def _index_of(self, t: int | Tensor, count: int) -> Tensor:
+        """Grid indices [count] from one for all or one per sample."""
+        index = torch.as_tensor(t)
+        T = self.process.T
+        if (
+            index.is_floating_point()
+            or index.shape not in ((), (count,))
+            or not bool(((index >= 1) & (index <= T)).all())
+        ):
+            raise ValueError(
+                f"t must be a grid index from 1 to T = {T}, or one per sample ({count} of them), not {t!r}. Index 0 is "
+                "clean data."
+            )
+        return index.to(device=self.device, dtype=torch.int64).expand(count)
 
     def _run_network(self, x: Tensor, index: Tensor, conditioning: Any) -> Tensor:
         if self.shape is None:
@@ -209,8 +229,7 @@ class Denoiser:
             output = self._call(x, index, conditioning, self.dtype)
         else:
             output = self._call_finding_dtype(x, index, conditioning)
-        self._check_output(output, x, index)
-        return output.to(self.algebra_dtype)
+        return self._checked(output, x, index).to(self.algebra_dtype)
 
     def _call(self, x: Tensor, index: Tensor, conditioning: Any, dtype: torch.dtype) -> Any:
         time = self._time[index]
@@ -218,7 +237,15 @@ class Denoiser:
             time = time.to(torch.float64 if dtype == torch.float64 else torch.float32)
         with torch.inference_mode():
             if conditioning is None:
-                return self.network(x.to(dtype), time)
+                try:
+                    return self.network(x.to(dtype), time)
+                except TypeError as error:
+                    if "required positional argument" not in str(error):
+                        raise
+                    raise ValueError(
+                        f"network(x, time) was not enough ({error}). If the model is conditional, give the conditioning "
+                        "with the data, as a pair (x, conditioning)."
+                    ) from error
             conditioning = _to_device(conditioning, self.device)
             try:
                 if isinstance(conditioning, Mapping):
@@ -246,7 +273,7 @@ class Denoiser:
         assert complaint is not None
         raise complaint
 
-    def _check_output(self, output: Any, x: Tensor, index: Tensor) -> None:
+    def _checked(self, output: Any, x: Tensor, index: Tensor) -> Tensor:
         if not isinstance(output, Tensor):
             raise ValueError(
                 f"network(x, time) must return a tensor, not {type(output).__name__}. Wrap it, for example "
@@ -273,6 +300,7 @@ class Denoiser:
                 f"{int(bad.sum())} of {len(bad)} samples in the batch. Check its weights and precision (float16 "
                 "overflows; try bfloat16 or float32)."
             )
+        return output
 
 
 _CPU = torch.device("cpu")
@@ -297,22 +325,65 @@ def _time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
             )
 
 
+def _same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
+    """Whether a continuous grid lies on the f and g of ``training``; taken on trust where those are not known."""
+    f, g = training.f_function, training.g_function
+    if process.kind != "continuous" or f is None or g is None:
+        return True
+    with np.errstate(all="ignore"):
+        expected = ForwardProcess.from_functions(f, g, process.times)
+    return bool(np.allclose(expected.f, process.f, 1e-9, 1e-12) and np.allclose(expected.g, process.g, 1e-9, 1e-12))
+
+
 def _parts_of(network: Any, depth: int = 4) -> Iterator[Any]:
-    """Modules, tensors, arrays and plain values that a callable consists of, closures and attributes included."""
-    if isinstance(network, (torch.nn.Module, Tensor, np.ndarray, int, float, str)):
+    """Modules, tensors, arrays, code and plain values that a callable consists of, closures and attributes included."""
+    if isinstance(network, (torch.nn.Module, Tensor, np.ndarray, int, float, complex, str, bytes)):
         yield network
-    elif depth > 0 and isinstance(network, functools.partial):
-        for inner in (network.func, *network.args, *network.keywords.values()):
-            yield from _parts_of(inner, depth - 1)
-    elif depth > 0 and inspect.ismethod(network):
-        yield from _parts_of(network.__self__, depth - 1)
-    elif depth > 0 and inspect.isfunction(network):
+        return
+    inside: tuple[Any, ...] = ()
+    if isinstance(network, functools.partial):
+        inside = (network.func, *network.args, *network.keywords.values())
+    elif inspect.ismethod(network):
+        inside = (network.__self__, network.__func__)
+    elif inspect.isfunction(network):
+        yield _code_of(network.__code__)
         used = inspect.getclosurevars(network)
-        for inner in (*used.nonlocals.values(), *used.globals.values()):
-            yield from _parts_of(inner, depth - 1)
-    elif depth > 0 and hasattr(network, "__dict__") and not inspect.isclass(network) and not inspect.ismodule(network):
-        for inner in vars(network).values():
-            yield from _parts_of(inner, depth - 1)
+        defaults = (*(network.__defaults__ or ()), *(network.__kwdefaults__ or {}).values())
+        inside = (*used.nonlocals.values(), *used.globals.values(), *defaults)
+    elif isinstance(network, Mapping):
+        inside = tuple(network.values())
+    elif isinstance(network, (list, tuple)):
+        inside = tuple(network)
+    elif hasattr(network, "__dict__") and not inspect.isclass(network) and not inspect.ismodule(network):
+        inside = tuple(vars(network).values())
+    if depth > 0:
+        for part in inside:
+            yield from _parts_of(part, depth - 1)
+
+
+def _code_of(code: CodeType) -> str:
+    """What a function does, without where it stands in its file."""
+    constants = [
+        _code_of(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts if not isinstance(c, frozenset)
+    ]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
+
+
+def _digest_of(network: Any) -> str:
+    digest = hashlib.sha256(_name_of(network).encode())
+    for part in _parts_of(network):
+        if isinstance(part, torch.nn.Module):
+            for key, value in part.state_dict().items():
+                digest.update(key.encode())
+                if isinstance(value, Tensor):
+                    digest.update(_bytes_of(value))
+        elif isinstance(part, Tensor):
+            digest.update(_bytes_of(part))
+        elif isinstance(part, np.ndarray):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(repr(part).encode())
+    return digest.hexdigest()[:16]
 
 
 def _bytes_of(tensor: Tensor) -> bytes:

@@ -40,6 +40,7 @@ def optimise(
     """
     from .statistics.estimate import estimate
 
+    check_request(denoiser, variance, decoder, max_budget)
     statistics = estimate(denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint)
     return schedules_from(statistics, variance, decoder, max_budget)
 
@@ -57,3 +58,13 @@ def schedules_from(
     solution = solve(elbo_costs(statistics, variance, decoder), max_budget)
     feasible = np.flatnonzero(np.isfinite(solution.costs))
     return ScheduleSet.of([solution.schedule(int(budget)) for budget in feasible])
+
+
+def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> None:
+    """Refuse options that costs or solver would refuse, before the network has run for hours."""
+    from .costs.elbo import check_options
+
+    process = denoiser.process
+    check_options(process, denoiser.variance, variance, decoder)
+    if max_budget is not None and not 1 <= max_budget <= process.T:
+        raise ValueError(f"max_budget must lie between 1 and T = {process.T}, not {max_budget}.")

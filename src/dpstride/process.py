@@ -166,7 +166,7 @@ class ForwardProcess:
 
         def g(t: Array) -> Array:
             # 1 - f² = sin(a - b) sin(a + b) / cos²(b): no cancellation near clean data.
-            return np.sqrt(np.sin(angle(t) - start) * np.sin(angle(t) + start)) / np.cos(start)
+            return np.asarray(np.sqrt(np.sin(angle(t) - start) * np.sin(angle(t) + start)) / np.cos(start))
 
         return cls.from_functions(f, lambda t: np.where(t == 1.0, 1.0, g(t)), _times(T, times), name="vp_cosine")
 

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from ..process import ForwardProcess
 from ..schedule import Fitted
 from ..statistics.artefact import Statistics
 from ..statistics.decoder import Cdf
@@ -39,7 +40,7 @@ def elbo_costs(
             statistics; by default `optimal` options are fitted here.
         cdf: "exact", or "tanh" for comparing with improved-diffusion's figures.
     """
-    options = check_options(statistics, variance, decoder, cdf)
+    options = check_options(statistics.process, statistics.model["variance"], variance, decoder, cdf)
     fitted = fit(statistics, options) if fitted is None else _check_fitted(fitted, options, statistics.process.T)
     process, T = statistics.process, statistics.process.T
     L = np.full((T + 1, T + 1), np.inf)
@@ -75,10 +76,10 @@ def elbo_costs(
 
 
 def check_options(
-    statistics: Statistics, variance: Variance | None, decoder: Decoder = "upper", cdf: Cdf = "exact"
+    process: ForwardProcess, model_variance: str, variance: str | None, decoder: str = "upper", cdf: str = "exact"
 ) -> dict[str, Any]:
-    """The options as they will be recorded, or a clear error."""
-    chosen = statistics.model["variance"] if variance is None else variance
+    """The options as they will be recorded, or a clear error; ``model_variance`` is what the model was trained with."""
+    chosen = model_variance if variance is None else variance
     for name, value, choices in (
         ("variance", chosen, get_args(Variance)),
         ("decoder", decoder, get_args(Decoder)),
@@ -86,17 +87,17 @@ def check_options(
     ):
         if value not in choices:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
-    if chosen == "learned_range" and statistics.fraction_bins is None:
+    if chosen == "learned_range" and model_variance != "learned_range":
         raise ValueError(
-            "variance='learned_range' was asked of a model without a learned variance (it was estimated with variance="
-            f"{statistics.model['variance']!r}). Use 'posterior', 'upper' or 'optimal'."
+            f"variance='learned_range' was asked of a model without a learned variance (it has {model_variance!r}). Use "
+            "'posterior', 'upper' or 'optimal'."
         )
-    if decoder == "first_pair" and statistics.process.kind != "discrete":
+    if decoder == "first_pair" and process.kind != "discrete":
         raise ValueError(
             "decoder='first_pair' is defined by steps 2 → 1 of a discrete training grid, and this process is "
             "continuous. Use 'upper' or 'optimal'."
         )
-    if decoder == "respaced" and statistics.process.T < 2:
+    if decoder == "respaced" and process.T < 2:
         raise ValueError("decoder='respaced' takes its variance from a second step; this grid has only one.")
     return {"variance": chosen, "decoder": decoder, "cdf": cdf}
 

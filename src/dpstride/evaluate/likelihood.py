@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..costs.decoder import Decoder, decoder_variance
-from ..costs.elbo import elbo_costs
+from ..costs.elbo import check_options, elbo_costs
 from ..costs.steps import Variance
 from ..costs.table import CostTable, standard_error
 from ..denoiser import Denoiser, Prediction
@@ -74,8 +74,6 @@ def bits_per_dim(
     check_fitted(options, schedule.fitted)
     if options["decoder"] == "respaced":
         decoder_variance(process, steps[-2], "respaced", schedule.fitted, steps[-3] if len(steps) > 2 else None)
-    if options["decoder"] == "first_pair" and process.kind != "discrete":
-        raise ValueError("decoder='first_pair' is defined on discrete training grids only. Use 'upper' or 'optimal'.")
     data = Samples.read(heldout, samples, data_range)
     terms = np.zeros((len(data), len(steps)))
     batches = range(0, len(data), batch_size)
@@ -151,23 +149,13 @@ def resolve_options(
 ) -> dict[str, Any]:
     """The options to use: the caller's, else the schedule's own, else the model's variance and `upper` decoder."""
     own = schedule.options
-    options = {
-        "variance": variance or own.get("variance") or denoiser.variance,
-        "decoder": decoder or own.get("decoder") or "upper",
-        "cdf": cdf or own.get("cdf") or "exact",
-    }
-    if options["variance"] not in ("posterior", "upper", "learned_range", "optimal"):
-        raise ValueError(
-            f"variance must be 'posterior', 'upper', 'learned_range' or 'optimal', not {options['variance']!r}."
-        )
-    if options["decoder"] not in ("upper", "first_pair", "respaced", "optimal"):
-        raise ValueError(f"decoder must be 'upper', 'first_pair', 'respaced' or 'optimal', not {options['decoder']!r}.")
-    if options["variance"] == "learned_range" and denoiser.variance != "learned_range":
-        raise ValueError(
-            f"variance='learned_range' was asked of a model without a learned variance (it has {denoiser.variance!r}). "
-            "Use 'posterior', 'upper' or 'optimal'."
-        )
-    return options
+    return check_options(
+        denoiser.process,
+        denoiser.variance,
+        variance or own.get("variance"),
+        decoder or own.get("decoder") or "upper",
+        cdf or own.get("cdf") or "exact",
+    )
 
 
 def check_fitted(options: dict[str, Any], fitted: Fitted, *, decoder: bool = True) -> None:

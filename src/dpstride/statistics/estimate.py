@@ -194,10 +194,10 @@ class _Row:
         process, B = rows.process, len(rows.block_sizes)
         if rows.discretised:
             self.mesh = artefact.residual_mesh(process, rows.data.data_range, t)
-            self.residuals = np.zeros((B, 2 * self.mesh.bins, MOMENTS))
+            self.residuals = np.zeros((MOMENTS, B, 2 * self.mesh.bins))
         if rows.learned:
             self.fraction_mesh = artefact.fraction_mesh(process, t)
-            self.fractions = np.zeros((2, B, self.fraction_mesh.bins, MOMENTS))
+            self.fractions = np.zeros((2, MOMENTS, B, self.fraction_mesh.bins))
         if rows.learned and rows.discretised and t < process.T:
             size = rows.plain["learned_decoder"].shape[1]
             self.delta = artefact.learned_decoder_nodes(process, t, size)
@@ -263,24 +263,25 @@ class _Row:
         sizes = rows.block_sizes
         if rows.discretised:
             assert rows.residual_rows is not None
-            total = self.residuals.sum(axis=0)
-            kept = np.flatnonzero(self.residuals[:, :, 0].any(axis=0))
-            rows.residual_rows.append((kept, total[kept]))
+            kept = np.flatnonzero(self.residuals[0].any(axis=0))
+            moments = np.moveaxis(self.residuals[:, :, kept], 0, -1)  # [B, kept, MOMENTS]
+            rows.residual_rows.append((kept, moments.sum(axis=0)))
             log_sigma = artefact.decoder_log_sigma_range(rows.process, rows.data.data_range, t)
             sigma = np.exp(chebyshev_nodes(*log_sigma, BLOCK_NODES))
             costs = residual_costs(self.mesh, kept, rows.data.data_range.half_bin, sigma)
-            weights = to_node_weights(self.residuals[:, kept]).reshape(len(sizes), -1)
-            means = weights @ costs.reshape(-1, sigma.size) / sizes[:, None]
+            by_block = to_node_weights(moments).reshape(len(sizes), -1)
+            means = by_block @ costs.reshape(-1, sigma.size) / sizes[:, None]
             rows.plain["decoder_blocks"][t] = np.log(np.maximum(means, 1e-300))
         if rows.learned:
             assert rows.fraction_rows is not None
-            kept = np.flatnonzero(self.fractions[0, :, :, 0].any(axis=0))
-            rows.fraction_rows.append((kept, self.fractions[:, :, kept].sum(axis=1).swapaxes(0, 1)))
+            kept = np.flatnonzero(self.fractions[0, 0].any(axis=0))
+            moments = np.moveaxis(self.fractions[:, :, :, kept], 1, -1)  # [2, B, kept, MOMENTS]
+            rows.fraction_rows.append((kept, moments.sum(axis=1).swapaxes(0, 1)))
             delta = chebyshev_nodes(*artefact.fraction_range(rows.process, t), BLOCK_NODES)
             decay = np.exp(-self.fraction_mesh.points(kept)[..., None] * delta).reshape(-1, delta.size)
-            weights = to_node_weights(self.fractions[:, :, kept]).reshape(2, len(sizes), -1)
-            means = (weights @ decay) / sizes[:, None]
-            rows.plain["fraction_blocks"][t] = np.log(np.maximum(means, 1e-300)).swapaxes(0, 1)
+            weights = to_node_weights(moments).reshape(2, len(sizes), -1)
+            both = (weights @ decay) / sizes[:, None]
+            rows.plain["fraction_blocks"][t] = np.log(np.maximum(both, 1e-300)).swapaxes(0, 1)
         if rows.learned and rows.discretised and t < rows.process.T:
             rows.plain["learned_decoder"][t, : self.delta.size] = self.learned_decoder.sum(axis=0) / N
             rows.plain["learned_decoder_blocks"][t, :, : self.delta.size] = self.learned_decoder / sizes[:, None]

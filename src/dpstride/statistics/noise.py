@@ -7,7 +7,7 @@ on the order of work, on the number of workers or on an interruption.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,10 +30,14 @@ def standard_normal(
     ``step`` is the training step (`ForwardProcess.origin`), so a thinned grid draws the same noise as the full one.
     """
     noise = np.empty((count, math.prod(shape)))
+    bits = np.random.Philox(key=[seed, step])
+    generator = np.random.Generator(bits)
+    state: Any = bits.state  # setting it is ten times as fast as making a new bit generator per sample
     for row in range(count):
         # Philox 4x64: the key names the stream, and the low words of the counter are left to the draws.
-        bits = np.random.Philox(key=[seed, step], counter=[0, 0, _PURPOSES[purpose], first_sample + row])
-        np.random.Generator(bits).standard_normal(out=noise[row])
+        state["state"]["counter"][:] = (0, 0, _PURPOSES[purpose], first_sample + row)
+        bits.state = state
+        generator.standard_normal(out=noise[row])
     return torch.from_numpy(noise.reshape(count, *shape))
 
 

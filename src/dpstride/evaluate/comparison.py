@@ -1,0 +1,182 @@
+"""Stage 7. The paper's comparison: DP, even and quadratic strides on held-out data, at every budget.
+
+From held-out statistics on the whole grid, so it costs no network pass beyond them. All strides are scored with the
+options and fitted numbers of the DP schedules; paths were chosen on other data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..costs.elbo import elbo_costs
+from ..schedule import ScheduleSet, even_stride, quadratic_stride
+from ..statistics.artefact import Statistics
+from .likelihood import score_path
+
+TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
+STRIDES = ("even", "quadratic", "dp")
+FORMAT = "dpstride-comparison-1"
+NEGLIGIBLE = 0.01  # bits/dim
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Held-out bits/dim with standard errors, ``curves[stride][budget] = (bpd, standard_error)``."""
+
+    T: int
+    curves: dict[str, dict[int, tuple[float, float]]]
+    chosen: dict[int, tuple[float, float]]  # what the choosing data predicted for the DP stride
+    model: Mapping[str, Any]
+    options: Mapping[str, Any]
+    samples: dict[str, int]  # "chosen" and "heldout"
+    seeds: dict[str, int]
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def budgets(self) -> list[int]:
+        """Budgets of the DP stride, ascending."""
+        return sorted(self.curves["dp"])
+
+    @property
+    def table_budgets(self) -> list[int]:
+        """The paper's columns that this grid has, and all steps."""
+        largest = self.budgets[-1]
+        return [budget for budget in TABLE_BUDGETS if budget < largest and budget in self.curves["dp"]] + [largest]
+
+    @property
+    def best_budget(self) -> int:
+        """The budget of least held-out bits/dim of the DP stride."""
+        return min(self.budgets, key=lambda budget: (self.curves["dp"][budget][0], budget))
+
+    def enough(self, tolerance: float = 0.1) -> int:
+        """The fewest DP steps within ``tolerance`` bits/dim of the best budget on held-out data."""
+        reference = self.curves["dp"][self.best_budget][0]
+        return next(budget for budget in self.budgets if self.curves["dp"][budget][0] <= reference + tolerance)
+
+    def sentence(self, tolerance: float = 0.1) -> str:
+        """The answer, in one sentence."""
+        largest, best, enough = self.budgets[-1], self.best_budget, self.enough(tolerance)
+        few, most, least = (self.curves["dp"][budget] for budget in (enough, largest, best))
+        reference, name = (most, f"all {largest}" if largest == self.T else f"{largest} steps")
+        if least[0] < most[0] - NEGLIGIBLE:
+            reference, name = least, f"the best budget, {best} steps,"
+        return (
+            f"{enough} steps are within {tolerance:g} bits/dim of {name} on held-out data "
+            f"({few[0]:.3f} ± {few[1]:.3f} against {reference[0]:.3f} ± {reference[1]:.3f})."
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON."""
+        document = {"format": FORMAT, **asdict(self)}
+        Path(path).write_text(json.dumps(_finite(document), indent=1, allow_nan=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Comparison:
+        """Read what `save` wrote."""
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            if document.pop("format") != FORMAT:
+                raise ValueError("another format")
+            numbers = {
+                stride: {int(budget): _pair(value) for budget, value in curve.items()}
+                for stride, curve in document.pop("curves").items()
+            }
+            chosen = {int(budget): _pair(value) for budget, value in document.pop("chosen").items()}
+            return cls(curves=numbers, chosen=chosen, warnings=tuple(document.pop("warnings")), **document)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: not a comparison that dpstride wrote ({error}).") from error
+
+
+def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
+    """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics."""
+    heldout.check_process(schedules.process)
+    options = schedules.options
+    fitted = schedules.fitted if "optimal" in options.values() else None
+    costs = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
+    curves: dict[str, dict[int, tuple[float, float]]] = {stride: {} for stride in STRIDES}
+    for budget in schedules.budgets:
+        paths = {
+            "even": even_stride(schedules.process, budget).steps,
+            "quadratic": quadratic_stride(schedules.process, budget).steps,
+            "dp": schedules.entries[budget][0],
+        }
+        for stride, steps in paths.items():
+            found = score_path(costs, steps, heldout.samples)
+            curves[stride][budget] = (found.bpd, found.standard_error)
+    chosen = {
+        budget: (bpd if bpd is not None else math.nan, error if error is not None else math.nan)
+        for budget, (_, bpd, error) in schedules.entries.items()
+    }
+    chosen_samples = int(schedules.provenance["data"]["samples"])
+    return Comparison(
+        T=schedules.process.T,
+        curves=curves,
+        chosen=chosen,
+        model=dict(heldout.model),
+        options=dict(options),
+        samples={"chosen": chosen_samples, "heldout": heldout.samples},
+        seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
+        warnings=tuple(_warnings(curves, chosen, schedules, heldout)),
+    )
+
+
+def _warnings(
+    curves: dict[str, dict[int, tuple[float, float]]],
+    chosen: dict[int, tuple[float, float]],
+    schedules: ScheduleSet,
+    heldout: Statistics,
+) -> list[str]:
+    """What would mislead a reader of the table alone."""
+    found = []
+    budgets = schedules.budgets
+    best = min(budgets, key=lambda budget: (curves["dp"][budget][0], budget))
+    last = curves["dp"][budgets[-1]]
+    if curves["dp"][best][0] < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
+        found.append(
+            f"More steps hurt here: the best budget is K = {best} with {curves['dp'][best][0]:.3f} bits/dim, and "
+            f"{budgets[-1]} steps have {last[0]:.3f}. Either the network is poor at low noise, or the "
+            f"{schedules.options['variance']!r} variance is wrong for the coarse steps next to clean data "
+            "(try variance 'optimal' with decoder 'optimal')."
+        )
+    middle = min(budgets, key=lambda budget: abs(budget - 32))
+    (seen, seen_error), (unseen, unseen_error) = chosen[middle], curves["dp"][middle]
+    spread = math.hypot(seen_error, unseen_error)
+    if unseen - seen > max(0.05, 4.0 * spread):
+        found.append(
+            f"The data that chose the path are fitted better than the held-out data by {unseen - seen:.3f} bits/dim at "
+            f"{middle} steps ({seen:.3f} against {unseen:.3f}): the model has memorised them, or the two sets differ. "
+            "Choose the path on data that the model was not trained on."
+        )
+    if schedules.provenance["data"]["fingerprint"] == heldout.data["fingerprint"]:
+        found.append("The path was scored on the data that chose it. Give other data to score it honestly.")
+    for stride in ("even", "quadratic"):
+        worse = [
+            budget
+            for budget in budgets
+            if curves["dp"][budget][0] > curves[stride][budget][0] + max(2.0 * curves["dp"][budget][1], 1e-9)
+        ]
+        if worse:
+            found.append(
+                f"On held-out data the DP stride is worse than the {stride} stride at {len(worse)} budgets (first K = "
+                f"{worse[0]}). The choosing data are too few or too different: use more samples."
+            )
+    return found
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: a standard error that one sample cannot give becomes null."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _pair(value: list[float | None]) -> tuple[float, float]:
+    bpd, error = (math.nan if number is None else float(number) for number in value)
+    return bpd, error

@@ -1,0 +1,1 @@
+"""Stage 8. Tables and figures, from saved results only."""

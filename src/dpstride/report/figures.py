@@ -1,0 +1,73 @@
+"""Stage 8. Figures as in the paper: bits/dim against budget, and the discovered steps of each budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..evaluate.comparison import Comparison
+from ..schedule import ScheduleSet
+
+# Okabe and Ito's palette, distinguishable with any colour vision; line styles differ too.
+STYLES = {
+    "even": {"color": "#D55E00", "linestyle": ":", "label": "even stride"},
+    "quadratic": {"color": "#0072B2", "linestyle": "--", "label": "quadratic stride"},
+    "dp": {"color": "#009E73", "linestyle": "-", "label": "DP stride"},
+}
+PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | Path) -> list[Path]:
+    """Write bits_per_dim and timesteps, each as .svg and .png, into ``folder``; the paths written."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    written = []
+    for name, draw in (("bits_per_dim", _draw_curves), ("timesteps", _draw_paths)):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure.add_subplot(), comparison, schedules)
+        for suffix in ("svg", "png"):
+            path = Path(folder) / f"{name}.{suffix}"
+            figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+            written.append(path)
+    return written
+
+
+def _draw_curves(axes: Any, comparison: Comparison, schedules: ScheduleSet) -> None:
+    for stride, curve in comparison.curves.items():
+        budgets = sorted(curve)
+        values = [curve[budget][0] for budget in budgets]
+        errors = [curve[budget][1] for budget in budgets]
+        axes.plot(budgets, values, linewidth=1.8, **STYLES[stride])
+        axes.fill_between(
+            budgets,
+            [value - 2 * error for value, error in zip(values, errors, strict=True)],
+            [value + 2 * error for value, error in zip(values, errors, strict=True)],
+            color=STYLES[stride]["color"],
+            alpha=0.15,
+            linewidth=0,
+        )
+    last = comparison.curves["dp"][comparison.budgets[-1]][0]
+    best = min(value for value, _ in comparison.curves["dp"].values())
+    shown = [comparison.curves[stride][max(2, comparison.budgets[0])][0] for stride in comparison.curves]
+    axes.axhline(last, color="0.6", linewidth=0.8, zorder=0)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(best - 0.05 * (max(shown) - best), max(shown) + 0.05 * (max(shown) - best))
+    axes.set_xlabel("refinement steps K")
+    axes.set_ylabel("bits/dim, held-out (band: ± 2 standard errors)")
+    axes.set_title(f"{comparison.model['name']}, {comparison.options['variance']} variance", fontsize=10)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_paths(axes: Any, comparison: Comparison, schedules: ScheduleSet) -> None:
+    budgets = [budget for budget in PATH_BUDGETS if budget in schedules]
+    for row, budget in enumerate(budgets):
+        times = schedules[budget].times
+        axes.plot(times, [row] * len(times), "|", markersize=9, color=STYLES["dp"]["color"])
+    axes.set_yticks(range(len(budgets)), [str(budget) for budget in budgets])
+    axes.set_xlabel("time of the grid (0 is clean data)")
+    axes.set_ylabel("refinement steps K")
+    axes.set_title("Steps chosen by the DP stride", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)

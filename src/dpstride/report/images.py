@@ -1,0 +1,39 @@
+"""Stage 8. Samples as files: a PNG grid to look at, or arrays to work with."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+
+def save_samples(images: npt.NDArray[np.floating], path: str | Path) -> None:
+    """Write samples [n, C, H, W] in [−1, 1] as .png (one grid), .npy (as they are) or .npz (uint8, channels last)."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, images)
+        return
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise ValueError(f"Only images [n, 1 or 3, H, W] can be drawn, not {images.shape}. Write them as .npy.")
+    levels = np.clip(np.floor((images + 1.0) * 127.5 + 0.5), 0, 255).astype(np.uint8)
+    if path.suffix == ".npz":
+        np.savez_compressed(path, images=np.moveaxis(levels, 1, -1))
+        return
+    from PIL import Image
+
+    Image.fromarray(_grid(levels)).save(path)
+
+
+def _grid(levels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Images in rows, as square as can be, with a gap of one pixel."""
+    n, channels, height, width = levels.shape
+    columns = math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    grid = np.full((rows * (height + 1) - 1, columns * (width + 1) - 1, channels), 255, dtype=np.uint8)
+    for i, image in enumerate(levels):
+        top, left = (i // columns) * (height + 1), (i % columns) * (width + 1)
+        grid[top : top + height, left : left + width] = np.moveaxis(image, 0, -1)
+    return grid[..., 0] if channels == 1 else grid
