@@ -48,7 +48,6 @@ class ForwardProcess:
     def __post_init__(self) -> None:
         for name in ("f", "g", "times", "origin", "input_scale"):
             array = np.array(getattr(self, name), dtype=np.int64 if name == "origin" else np.float64)
-            array.setflags(write=False)
             object.__setattr__(self, name, array)
         _check_grid(self.f, self.g, self.times)
         _check_labels(self.origin, self.origin_T, self.input_scale, self.T)
