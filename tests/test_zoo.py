@@ -148,3 +148,32 @@ def test_a_description_that_cannot_be_trusted_is_refused(tmp_path):
         zoo.load_folder(tmp_path)
     with pytest.raises(ValueError, match="a process of its own, 'functions'"):
         models.process_of({"process": "functions", "T": 10})
+
+
+@pytest.mark.parametrize("objective", ["simple", "hybrid"])
+def test_the_card_states_the_bits_per_dim_of_the_full_chain(objective, tmp_path, monkeypatch):
+    """A few t per image, against the evaluator that visits every step."""
+    from dpstride import bits_per_dim, even_stride
+    from dpstride.zoo.install import install
+    from dpstride.zoo.score import full_chain_bpd
+
+    images = torch.zeros(512, 1, 8, 8, dtype=torch.uint8)
+    images[:, :, 2:6, 2:6] = torch.arange(512).reshape(-1, 1, 1, 1).remainder(256).to(torch.uint8)
+    process = ForwardProcess.linear(25) if objective == "simple" else ForwardProcess.cosine(25)
+    settings = TrainingSettings(objective=objective, steps=3, channels=(8, 8), batch_size=4, warmup=1)
+    folder = train(images, tmp_path / "run", settings, process=process, command="dpstride train …")
+    denoiser = zoo.load_folder(folder)
+    found, error = full_chain_bpd(denoiser, images, draws=4)
+    exact = bits_per_dim(denoiser, images, even_stride(process, 25), decoder="upper", batch_size=512)
+    assert abs(found - exact.bpd) < 5 * (error + exact.standard_error)
+    assert error < 0.05 * exact.bpd
+
+    monkeypatch.setattr(models, "_root", lambda: tmp_path / "models")
+    monkeypatch.setattr("dpstride.zoo.install._root", models._root)
+    monkeypatch.setattr("dpstride.zoo.data.load_data", lambda name: images)
+    install(folder, "tiny", images=512, draws=4, note="A note.")
+    assert zoo.describe("tiny")["held_out"]["bpd"] == round(found, 4)
+    card = (zoo.folder_of("tiny") / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert f"**Held-out bits/dim: {found:.3f} ± {error:.3f}**" in card
+    assert "A note." in card
+    assert "dpstride train …" in card
