@@ -65,7 +65,7 @@ def process_and_pair(draw: st.DrawFn) -> tuple[ForwardProcess, int, int]:
     return process, draw(st.integers(s + 1, process.T)), s
 
 
-# --- coefficients of a step ----------------------------------------------------------------------------------------------
+# --- coefficients of a step -------------------------------------------------------------------------------------------
 
 
 @given(process_and_pair())
@@ -152,7 +152,7 @@ def test_ve_feeds_the_network_its_own_coordinates_and_ends_near_the_unit_prior()
     np.testing.assert_allclose(process.f**2 + process.g**2, 1.0, rtol=1e-15)  # so that the prior is N(0, I)
 
 
-# --- the papers' processes -------------------------------------------------------------------------------------------------
+# --- the papers' processes --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("T", [1000, 4000, 250, 10, 1])
@@ -208,7 +208,7 @@ def test_discrete_linear_tends_to_continuous_vp() -> None:
     assert -1.05 < slope < -0.95
 
 
-# --- ways to make one ------------------------------------------------------------------------------------------------------
+# --- ways to make one -------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(1e-6, 0.999), min_size=1, max_size=40))
@@ -281,7 +281,7 @@ def test_arrays_cannot_be_changed_afterwards() -> None:
         process.f[0] = 2.0
 
 
-# --- subset -----------------------------------------------------------------------------------------------------------------
+# --- subset -----------------------------------------------------------------------------------------------------------
 
 
 def test_subset_keeps_the_training_step_of_every_point() -> None:
@@ -328,7 +328,7 @@ def test_what_is_not_a_subset_is_refused_with_the_reason(steps: Any, message: st
         ForwardProcess.linear(100).subset(steps)
 
 
-# --- the SDE ----------------------------------------------------------------------------------------------------------------
+# --- the SDE ----------------------------------------------------------------------------------------------------------
 
 
 def sde_truth() -> dict[str, tuple[ForwardProcess, Any, Any]]:
@@ -432,7 +432,7 @@ def test_sde_refuses_where_it_is_not_defined(process: ForwardProcess, times: Any
         process.sde(times)
 
 
-# --- fingerprint -------------------------------------------------------------------------------------------------------------
+# --- fingerprint ------------------------------------------------------------------------------------------------------
 
 
 def test_fingerprint_differs_when_anything_differs() -> None:
@@ -454,7 +454,7 @@ def test_fingerprint_differs_when_anything_differs() -> None:
     assert dataclasses.replace(process, name="other").fingerprint == process.fingerprint  # a name is no number
 
 
-# --- bad input ---------------------------------------------------------------------------------------------------------------
+# --- bad input --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -139,17 +139,17 @@ class Denoiser:
 
     def on_grid(self, process: ForwardProcess) -> Denoiser:
         """The same network on another grid; refused where the network was never trained or its time is unknown."""
+        if process.kind != self.process.kind and not self.trained_continuous:
+            raise ValueError(
+                f"A {process.kind} grid was given to a model of a {self.process.kind} process. Pass "
+                "trained_continuous=True to Denoiser if the network was trained on continuous noise levels."
+            )
         if process.kind == "discrete" and not self.trained_continuous and not process.is_grid_of(self.process):
             raise ValueError(
                 f"This grid ({process.name!r}, T = {process.T}) is not a subset of the training steps of the model "
                 f"({self.process.name!r}, T = {self.process.T}), and a model trained on discrete steps is undefined "
                 "between them. Use denoiser.process.subset(steps), or trained_continuous=True if the network was "
                 "trained on continuous noise levels."
-            )
-        if process.kind != self.process.kind and not self.trained_continuous:
-            raise ValueError(
-                f"A {process.kind} grid was given to a model of a {self.process.kind} process. Pass "
-                "trained_continuous=True to Denoiser if the network was trained on continuous noise levels."
             )
         if not self.trained_continuous and not _same_functions(process, self.process):
             raise ValueError(
