@@ -1,0 +1,68 @@
+"""What every way in returns: a denoiser, and everything about it that the user must see before the work starts.
+
+A foreign model says its conventions in a config that nobody reads. Each adapter writes down what it took from there and
+which rule it applied where the config cannot be honoured, so that nothing is assumed in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..denoiser import Denoiser
+
+
+class UnsupportedModelError(ValueError):
+    """A model that is refused: the message names the rule, what was found, and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A denoiser made from a foreign model.
+
+    Attributes:
+        denoiser: the model, ready for `optimise`, `estimate`, `bits_per_dim` and `sample`.
+        notes: what was read from the model and which rules were applied, one sentence each.
+        warnings: what the user should know before trusting a number.
+        data_range: what `estimate` and `bits_per_dim` should be told about the data ("uint8", "continuous", …).
+        conditioning: what must come with each sample, in words, or None.
+        encode: data as the user has it → data as the denoiser takes it, None when they are the same. Called as
+            ``encode(images)`` or ``encode(images, conditioning)``; returns what `estimate` takes.
+        decode: samples of the denoiser → images in [−1, 1], None when they are the same.
+        unit: what bits/dim are per.
+    """
+
+    denoiser: Denoiser
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    data_range: object = "uint8"
+    conditioning: str | None = None
+    encode: Callable[..., Any] | None = field(default=None, repr=False)
+    decode: Callable[..., Any] | None = field(default=None, repr=False)
+    unit: str = "bits per data dimension"
+
+    def describe(self) -> str:
+        """Notes and warnings as text, one line each, for the user to read before the work starts."""
+        model = self.denoiser
+        lines = [
+            f"model: {model.name}, predicts {model.predicts}, variance {model.variance}, "
+            f"clipping {'off' if model.clip is None else model.clip}",
+            f"process: {model.process.name}, T = {model.process.T}",
+            f"data: {self.data_range}, {self.unit}; conditioning: {self.conditioning or 'none'}",
+            *self.notes,
+            *(f"warning: {warning}" for warning in self.warnings),
+        ]
+        return "\n".join(lines)
+
+
+def require_diffusers(purpose: str) -> Any:
+    """The diffusers package, or an error that says what to install."""
+    try:
+        import diffusers
+    except ImportError as error:
+        raise UnsupportedModelError(
+            f"{purpose} needs diffusers, which is not installed ({error}). Install it with pip install "
+            "'dpstride[diffusers]'; everything that does not read diffusers models works without it."
+        ) from error
+    return diffusers
