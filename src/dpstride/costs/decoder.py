@@ -68,7 +68,7 @@ def respaced_row(statistics: Statistics, t1: int, options: Mapping[str, Any]) ->
     """Dec(t1, t2) for every t2 > t1."""
     process, T = statistics.process, statistics.process.T
     if options["variance"] == "learned_range":
-        return _learnedrespaced_row(statistics, t1, options["cdf"])
+        return _learned_respaced_row(statistics, t1, options["cdf"])
     delta = artefact.learned_decoder_delta(process, t1)
     size = artefact.learned_decoder_size(process)
     nodes = artefact.learned_decoder_nodes(process, t1, size)
@@ -79,7 +79,7 @@ def respaced_row(statistics: Statistics, t1: int, options: Mapping[str, Any]) ->
     return np.asarray(chebyshev_matrix(0.0, float(delta[0]), size, delta) @ values)
 
 
-def _learnedrespaced_row(statistics: Statistics, t1: int, cdf: Cdf) -> Array:
+def _learned_respaced_row(statistics: Statistics, t1: int, cdf: Cdf) -> Array:
     """Dec(t1, t2) with ln σ² = φ ln g_{t1}² + (1 − φ) ln g̃²(t1, t2) per dimension."""
     process = statistics.process
     delta = artefact.learned_decoder_delta(process, t1)
@@ -111,6 +111,8 @@ def optimal_decoder(statistics: Statistics, cdf: Cdf) -> Array:
     best = np.full(statistics.process.T + 1, np.nan)
     for t in range(1, statistics.process.T + 1):
         low, high = artefact.decoder_log_sigma_range(statistics.process, statistics.data_range, t)
+        # A network that is poor at low noise has residuals far larger than g_t: up to the whole range of the data.
+        high = max(high, math.log(4.0 * (statistics.data_range.high - statistics.data_range.low)))
         coarse = np.linspace(low, high, 33)
         at = int(decoder_curve(statistics, t, np.exp(2.0 * coarse), cdf).argmin())
         bounds = (coarse[max(at - 1, 0)], coarse[min(at + 1, 32)])
