@@ -17,7 +17,8 @@ from torch import Tensor
 
 from .artefact import DataRange
 
-ON_LATTICE = 0.02  # how far from a level, in steps, a float may lie; float16 images reach 0.01
+# How far from its level, in steps, a float may lie: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
+ON_LATTICE = 0.1
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class Samples:
     def read(cls, data: Any, samples: int | None = None, data_range: object = "uint8") -> Samples:
         """Check and gather ``data``: a tensor or array, a pair (tensor, conditioning), a Dataset, or batches."""
         parsed = DataRange.parse(data_range)
+        if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+            raise ValueError(f"samples must be a whole number of at least 1, or None for all, not {samples!r}.")
         if isinstance(data, Samples):
             if data_range != "uint8" and parsed != data.data_range:
                 raise ValueError(f"This data was read as {data.data_range.describe()}, not {parsed.describe()}.")
             return data if samples is None else data.take(range(_check_samples(samples, len(data.values))))
-        if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
-            raise ValueError(f"samples must be a whole number of at least 1, or None for all, not {samples!r}.")
         x, conditioning = _gather(data, samples)
         if x.ndim < 2:
             raise ValueError(f"data must have shape [samples, *sample shape], not {tuple(x.shape)}. Add a dimension.")
@@ -82,9 +83,10 @@ class Samples:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of values, shape and range."""
+        """Digest of values, shape, range and conditioning."""
         digest = hashlib.sha256(f"{tuple(self.values.shape)} {self.data_range.describe()}".encode())
         digest.update(self.values.contiguous().numpy().tobytes())
+        _update(digest, self.conditioning)
         return digest.hexdigest()[:16]
 
 
@@ -127,6 +129,8 @@ def _gather(data: Any, limit: int | None) -> tuple[Tensor, Any]:
 
 
 def _pair(item: Any) -> tuple[Tensor, Any]:
+    if isinstance(item, (tuple, list)) and len(item) == 1:  # what a DataLoader makes of a TensorDataset
+        return _tensor(item[0]), None
     if isinstance(item, (tuple, list)) and len(item) == 2:
         x = _tensor(item[0])
         _check_lengths(item[1], x.shape[0])
@@ -137,18 +141,27 @@ def _pair(item: Any) -> tuple[Tensor, Any]:
 def _add_batch_axis(item: Any) -> tuple[Tensor, Any]:
     if isinstance(item, (tuple, list)) and len(item) in (1, 2) and isinstance(item[0], (Tensor, np.ndarray)):
         conditioning = None if len(item) == 1 else item[1]
-        return _tensor(item[0])[None], _map(conditioning, lambda value: torch.as_tensor(value)[None])
+        return _tensor(item[0])[None], _map(conditioning, _as_batch_of_one)
     return _tensor(item)[None], None
 
 
+def _as_batch_of_one(value: Any) -> Any:
+    return torch.as_tensor(value)[None] if isinstance(value, (Tensor, np.ndarray, np.number, int, float)) else [value]
+
+
 def _tensor(value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "uifb":
-        return torch.from_numpy(np.ascontiguousarray(value))
+    if isinstance(value, Tensor) and not value.is_complex():
+        tensor: Tensor = value.detach().cpu()
+        # torch has no minimum of unsigned integers above 8 bits
+        return tensor.to(torch.int64) if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64) else tensor
+    if isinstance(value, np.ndarray) and value.dtype.kind in "uifb" and value.dtype.itemsize <= 8:
+        kind = value.dtype.newbyteorder("=") if value.dtype.kind != "u" or value.dtype.itemsize == 1 else np.int64
+        # a copy where torch could not take the array itself: another byte order, negative strides, read-only
+        return torch.from_numpy(np.require(value, dtype=kind, requirements=["C", "W"]))
+    dtype = f" of dtype {value.dtype}" if isinstance(value, (Tensor, np.ndarray)) else ""
     raise ValueError(
-        f"data must be made of tensors or numeric arrays, not {type(value).__name__}"
-        f"{f' of dtype {value.dtype}' if isinstance(value, np.ndarray) else ''}. A pair (x, conditioning) is a tuple."
+        f"data must be made of tensors or numeric arrays, not {type(value).__name__}{dtype}. A pair (x, conditioning) is "
+        "a tuple."
     )
 
 
@@ -204,7 +217,12 @@ def _map(value: Any, function: Any) -> Any:
 
 
 def _tensors_in(conditioning: Any) -> Any:
-    return _map(conditioning, lambda value: torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+    def convert(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        return _tensor(value) if value.dtype.kind in "uifb" else list(value)
+
+    return _map(conditioning, convert)
 
 
 def _slice(conditioning: Any, chosen: slice | list[int]) -> Any:
@@ -218,6 +236,10 @@ def _slice(conditioning: Any, chosen: slice | list[int]) -> Any:
 
 def _concatenate(parts: list[Any]) -> Any:
     first = parts[0]
+    if any(_layout(part) != _layout(first) for part in parts):
+        raise ValueError(
+            "Conditioning must be alike in every batch: some have it, or some of its keys, and some have not."
+        )
     if isinstance(first, Mapping):
         return {key: _concatenate([part[key] for part in parts]) for key in first}
     if first is None:
@@ -229,8 +251,28 @@ def _concatenate(parts: list[Any]) -> Any:
 
 def _check_lengths(conditioning: Any, count: int) -> None:
     def check(value: Any) -> None:
-        if not hasattr(value, "__len__") or len(value) != count:
-            found = len(value) if hasattr(value, "__len__") else type(value).__name__
-            raise ValueError(f"Conditioning must have one entry per sample: {count} samples, but {found} entries.")
+        single = not hasattr(value, "__len__") or (isinstance(value, (Tensor, np.ndarray)) and value.ndim == 0)
+        if single or len(value) != count:
+            found = "a single value" if single else f"{len(value)} entries"
+            raise ValueError(f"Conditioning must have one entry per sample: {count} samples, but {found}.")
 
     _map(conditioning, check)
+
+
+def _layout(conditioning: Any) -> Any:
+    return (
+        {key: _layout(inner) for key, inner in conditioning.items()}
+        if isinstance(conditioning, Mapping)
+        else (conditioning is None)
+    )
+
+
+def _update(digest: Any, conditioning: Any) -> None:
+    if isinstance(conditioning, Mapping):
+        for key, inner in conditioning.items():
+            digest.update(str(key).encode())
+            _update(digest, inner)
+    elif isinstance(conditioning, Tensor):
+        digest.update(conditioning.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    elif conditioning is not None:
+        digest.update(repr(conditioning).encode())
