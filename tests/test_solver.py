@@ -178,16 +178,9 @@ def test_pairs_at_the_edges_of_tiles() -> None:
 def test_the_number_of_threads_changes_nothing() -> None:
     L = np.abs(random_table(np.random.default_rng(9), 2 * recurrence.CHUNK + 70, "real"))
     one, two, many = (recurrence.solve(L, None, len(L) - 1, workers) for workers in (1, 2, 5))
-    np.testing.assert_array_equal(one.values, two.values)
-    np.testing.assert_array_equal(one.values, many.values)
-
-
-def test_a_table_changed_after_solving_is_noticed() -> None:
-    L = np.ones((9, 9))
-    solution = solve(L)
-    L += 1.0
-    with pytest.raises(ValueError, match="L was changed after solve"):
-        solution.path(4)
+    for other in (two, many):
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1].D, other[1].D)
 
 
 def test_fewer_budgets_are_the_same_answers() -> None:

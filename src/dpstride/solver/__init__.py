@@ -115,7 +115,6 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
             always goes down, so entries with s >= t are never read, whatever they hold; inf below the diagonal
             forbids a step. With a table's `pairs`, where pairs[t2, t1] is the cost of the last two steps
             t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used.
-            The array is kept, not copied: paths are read from it on demand.
         max_budget: the largest budget wanted, at most T; all T budgets if None.
 
     Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads.
@@ -141,8 +140,7 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
             "Allow at least 2 steps, or choose another decoder."
         )
 
-    paths = recurrence.solve(L, pairs, K)
-    solution_costs = paths.final_costs()
+    solution_costs, paths = recurrence.solve(L, pairs, K)
     if not np.isfinite(solution_costs).any():
         raise ValueError(
             f"Every path from T = {T} to 0 with at most {K} steps has infinite cost. "

@@ -18,11 +18,12 @@ config: Any = numba.config
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# A tile of ROWS × WIDTH sums lives in registers while s runs. 4 rows of two AVX vectors was the fastest shape measured,
+# A tile of ROWS × WIDTH minima lives in registers while s runs. 4 rows of two AVX vectors was the fastest shape measured,
 # at the speed of the add and min units; on other machines LLVM cuts the vectors to fit.
 ROWS = 4
 LANES = 4
 WIDTH = 2 * LANES
+STRETCH = 16  # values of s after which it is noted which minima fell: rarer is faster here and slower to search later
 
 
 def compiled(function: Function) -> Function:
@@ -39,32 +40,37 @@ def threads() -> int:
 
 
 @cast(Callable[[Callable[..., Any]], Callable[..., None]], intrinsic)
-def relax(typing: Any, L: Any, t: Any, s: Any, count: Any, C: Any, at: Any, new: Any, to: Any) -> Any:
+def relax(typing: Any, L: Any, t: Any, s: Any, count: Any, C: Any, at: Any, new: Any, origin: Any, to: Any) -> Any:
     """new[to + WIDTH·i + j] = min of itself and C[at + WIDTH·m + j] + L[t + i, s + m] over 0 <= m < count.
 
-    i < ROWS, j < WIDTH; rows past the end of L repeat its last row. C and new are flat and do not overlap.
+    i < ROWS, j < WIDTH; rows past the end of L repeat its last row. Where new falls, `origin` at the same place becomes
+    the start of the stretch of s, STRETCH long, in which it was first met. C, new and origin are flat and apart.
     """
     index = numba.types.intp
 
     def build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        arrays = {n: context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 4, 6)}
-        table, source, target = (arrays[n].data for n in (0, 4, 6))
-        _, t, s, count, _, at, _, to = arguments
+        arrays = {n: context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 4, 6, 7)}
+        table, source, target, origins = (array.data for array in arrays.values())
+        _, t, s, count, _, at, _, _, to = arguments
         vector = ir.VectorType(ir.DoubleType(), LANES)
-        undefined = ir.Constant(vector, ir.Undefined)
+        integers = ir.VectorType(t.type, LANES)
         lane_0 = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         tile = [(i, v) for i in range(ROWS) for v in range(WIDTH // LANES)]
 
         def number(value: int) -> ir.Constant:
             return ir.Constant(t.type, value)
 
-        def vector_at(base: Any, offset: Any) -> Any:
-            return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+        def vector_at(base: Any, offset: Any, kind: Any = vector) -> Any:
+            return builder.bitcast(builder.gep(base, [offset]), kind.as_pointer())
 
-        targets = [vector_at(target, builder.add(to, number(i * WIDTH + v * LANES))) for i, v in tile]
+        def all_lanes(value: Any, kind: Any = vector) -> Any:
+            undefined = ir.Constant(kind, ir.Undefined)
+            return builder.shuffle_vector(builder.insert_element(undefined, value, number(0)), undefined, lane_0)
+
+        places = [builder.add(to, number(i * WIDTH + v * LANES)) for i, v in tile]
         least = [cgutils.alloca_once(builder, vector) for _ in tile]
-        for place, register in zip(targets, least, strict=True):
-            builder.store(builder.load(place, align=8), register)
+        for place, register in zip(places, least, strict=True):
+            builder.store(builder.load(vector_at(target, place), align=8), register)
 
         row_count, row_length = cgutils.unpack_tuple(builder, arrays[0].shape)
         rows = []
@@ -73,22 +79,30 @@ def relax(typing: Any, L: Any, t: Any, s: Any, count: Any, C: Any, at: Any, new:
             row = builder.select(builder.icmp_signed("<", row, row_count), row, builder.sub(row_count, number(1)))
             rows.append(builder.gep(table, [builder.add(builder.mul(row, row_length), s)]))
 
-        with cgutils.for_range(builder, count) as loop:
-            start = builder.add(at, builder.mul(loop.index, number(WIDTH)))
-            C_s = [
-                builder.load(vector_at(source, builder.add(start, number(v * LANES))), align=8)
-                for v in range(WIDTH // LANES)
-            ]
-            L_ts = []
-            for row in rows:
-                one = builder.insert_element(undefined, builder.load(builder.gep(row, [loop.index])), number(0))
-                L_ts.append(builder.shuffle_vector(one, undefined, lane_0))
-            for (i, v), register in zip(tile, least, strict=True):
-                total, old = builder.fadd(C_s[v], L_ts[i]), builder.load(register)
-                builder.store(builder.select(builder.fcmp_ordered("<", total, old), total, old), register)
+        stretches = builder.sdiv(builder.add(count, number(STRETCH - 1)), number(STRETCH))
+        with cgutils.for_range(builder, stretches) as stretch:
+            done = builder.mul(stretch.index, number(STRETCH))
+            left = builder.sub(count, done)
+            left = builder.select(builder.icmp_signed("<", left, number(STRETCH)), left, number(STRETCH))
+            with cgutils.for_range(builder, left) as loop:
+                m = builder.add(done, loop.index)
+                start = builder.add(at, builder.mul(m, number(WIDTH)))
+                C_s = [
+                    builder.load(vector_at(source, builder.add(start, number(v * LANES))), align=8)
+                    for v in range(WIDTH // LANES)
+                ]
+                L_ts = [all_lanes(builder.load(builder.gep(row, [m]))) for row in rows]
+                for (i, v), register in zip(tile, least, strict=True):
+                    total, old = builder.fadd(C_s[v], L_ts[i]), builder.load(register)
+                    builder.store(builder.select(builder.fcmp_ordered("<", total, old), total, old), register)
 
-        for place, register in zip(targets, least, strict=True):
-            builder.store(builder.load(register), place, align=8)
+            here = all_lanes(builder.add(s, done), integers)
+            for place, register in zip(places, least, strict=True):
+                new_at, origin_at = vector_at(target, place), vector_at(origins, place, integers)
+                old, now = builder.load(new_at, align=8), builder.load(register)
+                origin = builder.select(builder.fcmp_ordered("<", now, old), here, builder.load(origin_at, align=8))
+                builder.store(now, new_at, align=8)
+                builder.store(origin, origin_at, align=8)
         return context.get_dummy_value()
 
-    return numba.types.void(L, index, index, index, C, index, new, index), build
+    return numba.types.void(L, index, index, index, C, index, new, origin, index), build

@@ -6,14 +6,15 @@ sized for the caches. What remains is the triangle of the tile itself. Only s < 
 in all. Every number is a minimum of the same sums C[k − 1, s] + L[t, s], each rounded once, so neither the order nor
 the number of threads can change a bit of it.
 
-C is kept in blocks of WIDTH consecutive budgets, without the infinite half (k > t), and no argmins are kept: half the
-size of the table in all. A path is found again by comparing.
+C and D are stored in blocks of WIDTH consecutive budgets, without the infinite half (k > t). The product only notes in
+which stretch of STRETCH values of s the minimum was met first; the s itself is then found by comparing.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,63 +25,47 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 TILE = 64  # rows of t per tile; a multiple of ROWS
-PANEL = 256  # values of s per panel: 256 × WIDTH costs fill half of a first-level cache
+PANEL = 128  # values of s per panel: 128 × WIDTH costs are a quarter of a first-level cache
 GROUP = 16  # blocks of budgets that use one panel of L in turn, while it is in the second-level cache
 CHUNK = 4 * TILE  # rows of t, with a group of blocks, that one thread does at a time
 
 
 @dataclass(frozen=True)
-class CostPaths:
-    """C[k, t] of a solved table, for k from `first` to `last`.
+class StoredPaths:
+    """The first step of every best path: D[k, t] for k from `first` to `last`.
 
-    Block b holds k = first + WIDTH·b, …, for t >= first + WIDTH·b; C[k, t] is values[starts[b] + WIDTH·t + j], with
+    Block b holds k = first + WIDTH·b, …, for t >= first + WIDTH·b: D[k, t] is D[starts[b] + WIDTH·t + j], where
     k = first + WIDTH·b + j.
     """
 
-    L: Floats
-    pairs: Floats | None
+    T: int
     first: int
     last: int
     starts: Integers
-    values: Floats
-
-    def final_costs(self) -> Floats:
-        """C[k, T] for every k from 0 to the last."""
-        T = self.L.shape[0] - 1
-        k = np.arange(self.first, self.last + 1)
-        block, column = np.divmod(k - self.first, WIDTH)
-        costs = np.full(self.last + 1, np.inf)
-        costs[self.first :] = self.values[self.starts[block] + WIDTH * T + column]
-        return costs
+    D: NDArray[np.unsignedinteger]
 
     def read(self, budget: int) -> list[int]:
         """The best path of this budget, from T down to 0."""
-        path: list[int] = _read_path(self.L, budget, self.first, self.starts, self.values).tolist()
-        if path[-1] < 0:
-            raise ValueError("L was changed after solve(), so its paths can no longer be read. Solve again.")
-        if self.pairs is not None:
-            t2 = path[-1]
-            path.append(1 + int(self.pairs[t2, 1:t2].argmin()))
-        return [*path, 0]
+        path: list[int] = _read(self.T, budget, self.first, self.starts, self.D).tolist()
+        return path if self.first == 1 else [*path, 0]
 
 
-def solve(L: Floats, pairs: Floats | None, K: int, workers: int | None = None) -> CostPaths:
-    """C[k, t] for k up to K and every t, from a checked table."""
+def solve(L: Floats, pairs: Floats | None, K: int, workers: int | None = None) -> tuple[Floats, StoredPaths]:
+    """C[k, T] for k from 0 to K, and the paths, from a checked table."""
     T = L.shape[0] - 1
-    if pairs is None:
-        first, base = 1, L[:, 0]
-    else:
-        first, base = 2, np.full(T + 1, np.inf)
-        for t in range(2, T + 1):
-            base[t] = pairs[t, 1:t].min()
+    first = 1 if pairs is None else 2
     lowest_t = np.arange(first, K + 1, WIDTH)
     sizes = WIDTH * (T + 1 - lowest_t)
     starts = np.cumsum(sizes) - sizes - WIDTH * lowest_t
-    values = np.full(sizes.sum(), np.inf)
-    values[: sizes[0] : WIDTH] = base[first:]
+    C = np.full(sizes.sum(), np.inf)
+    D = np.zeros(sizes.sum(), np.uint16 if T < 2**16 else np.uint32)
+    if pairs is None:
+        C[: sizes[0] : WIDTH] = L[1:, 0]
+    else:
+        for t in range(2, T + 1):
+            t1 = 1 + int(pairs[t, 1:t].argmin())
+            C[starts[0] + WIDTH * t], D[starts[0] + WIDTH * t] = pairs[t, t1], t1
 
-    # A chunk needs the chunk of rows below it and the group of budgets below it. Sent to the threads by diagonals, both
-    # were sent before it, so waiting for them inside the thread can not lock up, and rarely waits.
     chunks = range(first, T + 1, CHUNK)
     groups = range(0, len(starts), GROUP)
     order = sorted(((i, g) for i in range(len(chunks)) for g in range(len(groups))), key=sum)
@@ -90,31 +75,51 @@ def solve(L: Floats, pairs: Floats | None, K: int, workers: int | None = None) -
         for before in ((i - 1, g), (i, g - 1)):
             if before in done:
                 done[before].result()
-        _fill(L, chunks[i], groups[g], first, starts, values)
+        _fill(L, chunks[i], groups[g], first, starts, C, D)
 
-    with ThreadPoolExecutor(workers or threads()) as pool:
+    workers = min(workers or threads(), len(order))
+    if workers == 1:
         for i, g in order:
-            done[i, g] = pool.submit(fill, i, g)
-    for future in done.values():
-        future.result()
-    return CostPaths(L, pairs, first, K, starts, values)
+            fill(i, g)
+    else:
+        # A chunk needs the chunk of rows below it and the group of budgets below it. Sent to the threads by diagonals,
+        # both were sent before it, so waiting for them inside a thread can not lock up, and rarely waits.
+        with ThreadPoolExecutor(workers) as pool:
+            for i, g in order:
+                done[i, g] = pool.submit(fill, i, g)
+        for future in done.values():
+            future.result()
+
+    block, column = np.divmod(np.arange(K + 1 - first), WIDTH)
+    costs = np.full(K + 1, np.inf)
+    costs[first:] = C[starts[block] + WIDTH * T + column]
+    return costs, StoredPaths(T, first, K, starts, D)
 
 
 @compiled
-def _fill(L: Floats, chunk: int, group: int, first: int, starts: Integers, values: Floats) -> None:
-    """C[k, t] for the rows and budgets of one chunk and group."""
+def _fill(L: Floats, chunk: int, group: int, first: int, starts: Integers, C: Floats, D: Any) -> None:
+    """C[k, t] and D[k, t] for the rows and budgets of one chunk and group."""
     group_end = min(group + GROUP, len(starts))
     new = np.empty(GROUP * TILE * WIDTH)
+    origin = np.empty(GROUP * TILE * WIDTH, np.int64)
     for tile in range(chunk, min(chunk + CHUNK, L.shape[0]), TILE):
         if tile + TILE > first + WIDTH * group:
             new[:] = np.inf
-            _relax_from_below(L, tile, group, group_end, first, starts, values, new)
-            _finish_tile(L, tile, group, group_end, first, starts, values, new)
+            _relax_from_below(L, tile, group, group_end, first, starts, C, new, origin)
+            _finish_tile(L, tile, group, group_end, first, starts, C, D, new, origin)
 
 
 @compiled
 def _relax_from_below(
-    L: Floats, tile: int, group: int, group_end: int, first: int, starts: Integers, values: Floats, new: Floats
+    L: Floats,
+    tile: int,
+    group: int,
+    group_end: int,
+    first: int,
+    starts: Integers,
+    C: Floats,
+    new: Floats,
+    origin: Integers,
 ) -> None:
     """new[b, t − tile, j] = min over s < tile of C[k − 1, s] + L[t, s], where k − 1 = first + WIDTH·b + j."""
     rows = min(TILE, L.shape[0] - tile)
@@ -124,47 +129,54 @@ def _relax_from_below(
             s = max(panel, first + WIDTH * b)
             for row in range(0, rows, ROWS):
                 to = WIDTH * (TILE * (b - group) + row)
-                relax(L, tile + row, s, panel_end - s, values, starts[b] + WIDTH * s, new, to)
+                relax(L, tile + row, s, panel_end - s, C, starts[b] + WIDTH * s, new, origin, to)
 
 
 @compiled
 def _finish_tile(
-    L: Floats, tile: int, group: int, group_end: int, first: int, starts: Integers, values: Floats, new: Floats
+    L: Floats,
+    tile: int,
+    group: int,
+    group_end: int,
+    first: int,
+    starts: Integers,
+    C: Floats,
+    D: Any,
+    new: Floats,
+    origin: Integers,
 ) -> None:
-    """C[k, t] for the rows of one tile: the minimum in `new`, and what comes from s within the tile."""
+    """C[k, t] and D[k, t] for the rows of one tile: the minimum in `new`, and what comes from s within the tile."""
     tile_end = min(tile + TILE, L.shape[0])
     for b in range(group, group_end):
         lowest_t = first + WIDTH * b
-        s = max(tile, lowest_t)
+        inside = max(tile, lowest_t)
         for t in range(tile, tile_end, ROWS):
             to = WIDTH * (TILE * (b - group) + t - tile)
-            relax(L, t, s, t - s, values, starts[b] + WIDTH * s, new, to)
+            relax(L, t, inside, t - inside, C, starts[b] + WIDTH * inside, new, origin, to)
             for row in range(max(t, lowest_t), min(t + ROWS, tile_end)):
-                to = WIDTH * (TILE * (b - group) + row - tile)
-                for source in range(max(t, lowest_t), row):
-                    at = starts[b] + WIDTH * source
-                    for j in range(WIDTH):
-                        new[to + j] = min(new[to + j], values[at + j] + L[row, source])
-                # One budget more than its source: the last column belongs to the next block.
                 at = starts[b] + WIDTH * row
-                values[at + 1 : at + WIDTH] = new[to : to + WIDTH - 1]
-                if b + 1 < len(starts) and row >= lowest_t + WIDTH:
-                    values[starts[b + 1] + WIDTH * row] = new[to + WIDTH - 1]
+                found = to + WIDTH * (row - t)
+                for j in range(WIDTH):
+                    if new[found + j] < np.inf:
+                        s = origin[found + j]
+                        while s < row - 1 and C[starts[b] + WIDTH * s + j] + L[row, s] != new[found + j]:
+                            s += 1
+                        # One budget more than its source: the last column belongs to the next block.
+                        if j + 1 < WIDTH:
+                            C[at + j + 1], D[at + j + 1] = new[found + j], s
+                        elif b + 1 < len(starts):
+                            next_at = starts[b + 1] + WIDTH * row
+                            C[next_at], D[next_at] = new[found + j], s
+                # The row just finished is a source for the rest of its ROWS; what this does to itself is not used.
+                relax(L, t, row, 1, C, at, new, origin, to)
 
 
 @compiled
-def _read_path(L: Floats, budget: int, first: int, starts: Integers, values: Floats) -> Integers:
-    """The best path from T while more than `first` steps are left; −1 at its end if the table does not fit C."""
-    path = np.full(budget - first + 1, -1)
-    path[0] = t = L.shape[0] - 1
-    for k in range(budget, first, -1):
-        cost = values[starts[(k - first) // WIDTH] + WIDTH * t + (k - first) % WIDTH]
-        source = starts[(k - 1 - first) // WIDTH] + (k - 1 - first) % WIDTH
-        for s in range(k - 1, t):
-            if values[source + WIDTH * s] + L[t, s] == cost:
-                path[budget - k + 1] = t = s
-                break
-        else:
-            path[-1] = -1
-            break
+def _read(T: int, budget: int, first: int, starts: Integers, D: Any) -> Integers:
+    """D followed from (T, budget), until D[first, t] has been read too."""
+    path = np.empty(budget - first + 2, np.int64)
+    path[0] = T
+    for step in range(budget - first + 1):
+        block, column = divmod(budget - step - first, WIDTH)
+        path[step + 1] = D[starts[block] + WIDTH * path[step] + column]
     return path
