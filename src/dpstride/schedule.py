@@ -97,8 +97,20 @@ class ScheduleSet:
 
     @classmethod
     def of(cls, schedules: Sequence[Schedule]) -> ScheduleSet:
-        """A set from schedules of one process and one kind."""
+        """A set from schedules of different budgets, of one process, one stride and one set of options."""
+        if not schedules:
+            raise ValueError("A ScheduleSet needs at least one schedule, but the list is empty.")
         first = schedules[0]
+        for other in schedules[1:]:
+            one_kind = (other.stride, dict(other.options)) == (first.stride, dict(first.options))
+            if not (one_kind and _same_process(other, first) and _same_fitted(other.fitted, first.fitted)):
+                raise ValueError(
+                    "The schedules of a set must share process, stride, options and fitted numbers, but those of "
+                    f"{first.budget} steps ({first.stride}) and of {other.budget} ({other.stride}) do not. Make one set "
+                    "of each kind."
+                )
+        if len({s.budget for s in schedules}) < len(schedules):
+            raise ValueError("The schedules of a set must have different budgets. Keep one of each.")
         return cls(
             process=first.process,
             entries={s.budget: (s.steps, s.bpd, s.standard_error) for s in schedules},
@@ -138,12 +150,14 @@ class ScheduleSet:
 
     def within(self, tolerance: float) -> int:
         """The fewest steps within ``tolerance`` bits/dim of the largest budget here (or better)."""
+        if not tolerance >= 0.0:
+            raise ValueError(f"The tolerance must be 0 or more bits/dim, not {tolerance!r}.")
         last = _number(self.entries[self.budgets[-1]][1])
         return next(budget for budget in self.budgets if _number(self.entries[budget][1]) <= last + tolerance)
 
     def adopt(self, schedule: Schedule) -> Schedule:
         """``schedule`` (an even stride, say) with this set's options and fitted numbers, for a fair comparison."""
-        if schedule.process.fingerprint != self.process.fingerprint:
+        if not _same_process(schedule, self):
             raise ValueError("The schedule is on another process than this set; make it on schedules.process.")
         from dataclasses import replace
 
@@ -208,9 +222,11 @@ class ScheduleSet:
             process = ForwardProcess(**document["process"])
             entries = {}
             for entry in document["schedules"]:
-                steps = check_path(_steps(entry), process.T)
+                steps = check_path(_steps(entry, process.T), process.T)
                 if len(steps) - 1 != entry["budget"]:
                     raise ValueError(f"the schedule of budget {entry['budget']} has {len(steps) - 1} steps")
+                if len(steps) - 1 in entries:
+                    raise ValueError(f"it holds two schedules of budget {entry['budget']}")
                 entries[len(steps) - 1] = (steps, _finite(entry["bpd"]), _finite(entry["standard_error"]))
             if not entries:
                 raise ValueError("it holds no schedule")
@@ -239,12 +255,12 @@ class ScheduleSet:
 def even_stride(process: ForwardProcess, budget: int) -> Schedule:
     """Steps i·T/K, rounded half up, i = 1 … K."""
     T = _check_budget(process, budget)
-    return _stride(process, "even", [math.floor(i * T / budget + 0.5) for i in range(1, budget + 1)])
+    return _stride(process, "even", [_half_up(i * T, int(budget)) for i in range(1, int(budget) + 1)])
 
 
 def quadratic_stride(process: ForwardProcess, budget: int) -> Schedule:
     """Steps (i/K)²·T, rounded half up and made strictly increasing, i = 1 … K."""
-    return _quadratic(process, budget, "quadratic", 1.0)
+    return _quadratic(process, budget, "quadratic", tenths=10)
 
 
 def quadratic_ddim_stride(process: ForwardProcess, budget: int) -> Schedule:
@@ -252,12 +268,17 @@ def quadratic_ddim_stride(process: ForwardProcess, budget: int) -> Schedule:
 
     The path starts below T, so its prior term is that of its own first step.
     """
-    return _quadratic(process, budget, "quadratic_ddim", 0.8)
+    return _quadratic(process, budget, "quadratic_ddim", tenths=8)
 
 
-def _quadratic(process: ForwardProcess, budget: int, name: str, reach: float) -> Schedule:
-    T = _check_budget(process, budget)
-    return _stride(process, name, [math.floor((i / budget) ** 2 * reach * T + 0.5) for i in range(1, budget + 1)])
+def _quadratic(process: ForwardProcess, budget: int, name: str, tenths: int) -> Schedule:
+    T, K = _check_budget(process, budget), int(budget)
+    return _stride(process, name, [_half_up(i**2 * tenths * T, 10 * K**2) for i in range(1, K + 1)])
+
+
+def _half_up(numerator: int, denominator: int) -> int:
+    """floor(numerator/denominator + ½) in whole numbers: (i/K)²·T is often exactly half-way, which floats miss."""
+    return (2 * numerator + denominator) // (2 * denominator)
 
 
 def _stride(process: ForwardProcess, name: str, ascending: list[int]) -> Schedule:
@@ -295,10 +316,24 @@ def _check_budget(process: ForwardProcess, budget: int) -> int:
     return process.T
 
 
-def _steps(entry: Mapping[str, Any]) -> list[int]:
+def _same_process(one: Schedule | ScheduleSet, other: Schedule | ScheduleSet) -> bool:
+    return one.process is other.process or one.process.fingerprint == other.process.fingerprint
+
+
+def _same_fitted(one: Fitted, other: Fitted) -> bool:
+    pairs = (
+        (one.mean_squared_error, other.mean_squared_error),
+        (one.decoder_variance, other.decoder_variance),
+    )
+    return all(a is b or (a is not None and b is not None and np.array_equal(a, b, equal_nan=True)) for a, b in pairs)
+
+
+def _steps(entry: Mapping[str, Any], T: int) -> list[int]:
     if "steps" in entry:
         return list(entry["steps"])
     mask = int(entry["mask"], 16)
+    if mask < 0 or mask.bit_length() > T + 1:
+        raise ValueError(f"a path's mask has {mask.bit_length()} bits for a grid of {T + 1} points")
     return [i for i in range(mask.bit_length() - 1, -1, -1) if mask >> i & 1]
 
 
