@@ -8,6 +8,7 @@ done kept). Heavy packages are imported inside the verbs, so that ``dpstride --h
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .statistics.data import Samples
 
 DEFAULT_SAMPLES = 128
+INTERRUPTED = 130
 VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal"])
 DECODERS = click.Choice(["upper", "first_pair", "respaced", "optimal"])
 
@@ -545,12 +547,16 @@ def _duration(seconds: float) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors of the user become one message and an exit code, never a traceback."""
-    sys.exit(_run(arguments))
+    code = _run(arguments)
+    if code == INTERRUPTED:
+        # CPython may still end by the signal itself after Ctrl-C (exit code -2); everything is written, so leave now.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _run(arguments: list[str] | None) -> int:
-    from .denoiser import NonFiniteError
-
     try:
         return int(cli.main(args=arguments, prog_name="dpstride", standalone_mode=False) or 0)
     except click.exceptions.Exit as stop:
@@ -560,13 +566,12 @@ def _run(arguments: list[str] | None) -> int:
         return 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted; what was done is kept, and the same command goes on from there.", err=True)
-        return 130
-    except NonFiniteError as error:
-        click.echo(f"Error: {error}", err=True)
-        return 1
+        return INTERRUPTED
     except (ValueError, ImportError) as error:
+        from .denoiser import NonFiniteError  # it brings torch, which --help must not wait for
+
         click.echo(f"Error: {error}", err=True)
-        return 2
+        return 1 if isinstance(error, NonFiniteError) else 2
     except (OSError, RuntimeError, MemoryError) as error:
         click.echo(f"Error: {error or type(error).__name__}", err=True)
         return 1

@@ -68,12 +68,13 @@ def bits_per_dim(
     variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.
     """
     check_seed(seed)
+    check_batch_size(batch_size)
     process = denoiser.process
-    steps = steps_on(process, schedule)
+    steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
     options = resolve_options(denoiser, schedule, variance, decoder, cdf)
-    check_fitted(options, schedule.fitted)
+    check_fitted(options, fitted)
     if options["decoder"] == "respaced":
-        decoder_variance(process, steps[-2], "respaced", schedule.fitted, steps[-3] if len(steps) > 2 else None)
+        decoder_variance(process, steps[-2], "respaced", fitted, steps[-3] if len(steps) > 2 else None)
     data = Samples.read(heldout, samples, data_range)
     terms = np.zeros((len(data), len(steps)))
     batches = range(0, len(data), batch_size)
@@ -87,16 +88,16 @@ def bits_per_dim(
                 prediction = denoiser(x_t, t, batch.conditioning)
                 s = steps[column + 1]
                 if s > 0:
-                    nats = _step_nats(process, t, s, batch.x, prediction, options["variance"], schedule.fitted)
+                    nats = _step_nats(process, t, s, batch.x, prediction, options["variance"], fitted)
                 else:
-                    nats = _decoder_nats(process, steps, batch, prediction, data, options, schedule.fitted)
+                    nats = _decoder_nats(process, steps, batch, prediction, data, options, fitted)
                 terms[first:last, column] = nats.flatten(1).sum(1).double().cpu().numpy()
                 bar.update()
             terms[first:last, -1] = _prior_nats(process, steps[0], batch.x).double().cpu().numpy()
     return _likelihood(terms, np.ones(len(data)), math.prod(data.shape), len(data), options, steps)
 
 
-def score(heldout: Statistics, schedules: Iterable[Schedule], denoiser: Denoiser | None = None) -> list[Likelihood]:
+def score(heldout: Statistics, schedules: Iterable[Schedule]) -> list[Likelihood]:
     """Bits/dim of every schedule from held-out statistics on the whole grid: no network pass.
 
     Each is scored with its own options and fitted numbers, in order. Hand-made strides without options are scored with
@@ -120,9 +121,10 @@ def score_path(costs: CostTable, steps: tuple[int, ...], samples: int) -> Likeli
     nats = costs.step_nats(steps)
     unit = 1.0 / (costs.dims * LN2)
     prior = costs.bpd(0.0, steps[0])
+    error = costs.standard_error(steps)
     return Likelihood(
         bpd=float(nats.sum()) * unit + prior,
-        standard_error=costs.standard_error(steps) or math.nan,
+        standard_error=math.nan if error is None else error,
         terms={"steps": tuple((nats[:-1] * unit).tolist()), "decoder": float(nats[-1]) * unit, "prior": prior},
         samples=samples,
         options=dict(costs.options),
@@ -144,6 +146,22 @@ def steps_on(process: ForwardProcess, schedule: Schedule) -> tuple[int, ...]:
     )
 
 
+def fitted_on(process: ForwardProcess, schedule: Schedule) -> Fitted:
+    """The schedule's fitted numbers by index of ``process``; NaN at indices that are not on the schedule's own grid."""
+    if schedule.process.fingerprint == process.fingerprint:
+        return schedule.fitted
+    where = np.searchsorted(process.origin, schedule.process.origin)
+
+    def spread(numbers: Array | None) -> Array | None:
+        if numbers is None:
+            return None
+        spread_out = np.full(process.T + 1, np.nan)
+        spread_out[where] = numbers
+        return spread_out
+
+    return Fitted(spread(schedule.fitted.mean_squared_error), spread(schedule.fitted.decoder_variance))
+
+
 def resolve_options(
     denoiser: Denoiser, schedule: Schedule, variance: Any = None, decoder: Any = None, cdf: Any = None
 ) -> dict[str, Any]:
@@ -156,6 +174,12 @@ def resolve_options(
         decoder or own.get("decoder") or "upper",
         cdf or own.get("cdf") or "exact",
     )
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Raise when ``batch_size`` is not a whole number of samples."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
 
 
 def check_fitted(options: dict[str, Any], fitted: Fitted, *, decoder: bool = True) -> None:

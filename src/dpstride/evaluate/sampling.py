@@ -13,9 +13,11 @@ from tqdm import tqdm
 from ..costs.steps import Variance
 from ..denoiser import Denoiser
 from ..schedule import Schedule
+from ..statistics.data import _check_lengths as check_conditioning
 from ..statistics.data import _slice as slice_conditioning
+from ..statistics.data import _tensors_in as tensors_in_conditioning
 from ..statistics.noise import check_seed, standard_normal
-from .likelihood import check_fitted, resolve_options, reverse_variance, steps_on
+from .likelihood import check_batch_size, check_fitted, fitted_on, resolve_options, reverse_variance, steps_on
 
 Sampler = Literal["ancestral", "ddim"]
 
@@ -47,6 +49,7 @@ def sample(
         progress: show a progress bar (only ever on a terminal).
     """
     check_seed(seed)
+    check_batch_size(batch_size)
     if sampler not in ("ancestral", "ddim"):
         raise ValueError(f"sampler must be 'ancestral' or 'ddim', not {sampler!r}.")
     if not 0.0 <= eta <= 1.0:
@@ -56,10 +59,12 @@ def sample(
     if denoiser.shape is None:
         raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
     process = denoiser.process
-    steps = steps_on(process, schedule)
+    steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
     options = resolve_options(denoiser, schedule, variance)
     if sampler == "ancestral":
-        check_fitted(options, schedule.fitted, decoder=False)
+        check_fitted(options, fitted, decoder=False)
+    check_conditioning(conditioning, n)
+    conditioning = tensors_in_conditioning(conditioning)
     device, dtype, shape = denoiser.device, denoiser.algebra_dtype, denoiser.shape
     results = []
     batches = range(0, n, batch_size)
@@ -79,7 +84,7 @@ def sample(
                     direction = (x - process.f[t] * prediction.x0_hat) / process.g[t]
                     x = process.f[s] * prediction.x0_hat + math.sqrt(process.g[s] ** 2 - noise_variance) * direction
                 else:
-                    noise_variance = reverse_variance(process, t, s, prediction, options["variance"], schedule.fitted)
+                    noise_variance = reverse_variance(process, t, s, prediction, options["variance"], fitted)
                     a, b = process.posterior_mean(t, s)
                     x = float(a) * x + float(b) * prediction.x0_hat
                 if sampler == "ancestral" or eta > 0.0:

@@ -50,8 +50,8 @@ class DataRange:
             case "continuous":
                 return cls(None)
             case ("levels", int(n), (int() | float()) as low, (int() | float()) as high):
-                if n < 2 or not low < high:
-                    raise ValueError(f"('levels', n, low, high) needs n >= 2 and low < high, not {option!r}.")
+                if n < 2 or not -np.inf < low < high < np.inf:
+                    raise ValueError(f"('levels', n, low, high) needs n >= 2 and finite low < high, not {option!r}.")
                 return cls(n, float(low), float(high))
         raise ValueError(f"data_range must be 'uint8', ('levels', n, low, high) or 'continuous', not {option!r}.")
 
@@ -185,8 +185,9 @@ def decoder_log_sigma_range(process: ForwardProcess, data_range: DataRange, t: i
 
 
 def fraction_range(process: ForwardProcess, t: int) -> tuple[float, float]:
-    """Range of δ = ln(g_t²/g_s²) over s, 0 < s < t."""
-    return 0.0, float(2.0 * np.log(process.g[t] / process.g[1]))
+    """Range of δ over what asks for it: ln(g_t²/g_s²) of steps to s, 0 < s < t, and the learned decoder's."""
+    steps = float(2.0 * np.log(process.g[t] / process.g[1]))
+    return 0.0, max(steps, float(learned_decoder_delta(process, t)[0])) if t < process.T else steps
 
 
 def fraction_mesh(process: ForwardProcess, t: int) -> EvenMesh:

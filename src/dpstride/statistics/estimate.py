@@ -61,26 +61,28 @@ def estimate(
     if path is not None and path.is_file():
         first_t = rows.resume(path)
     T = denoiser.process.T
-    saved = time.monotonic()
-    bar = tqdm(
-        total=T,
-        initial=first_t - 1,
-        desc="estimate",
-        unit="step",
-        disable=None if progress else True,
-        dynamic_ncols=True,
-    )
-    with bar:
-        for t in range(first_t, T + 1):
+    t, saved = first_t, time.monotonic()
+    try:
+        for t in tqdm(
+            range(first_t, T + 1),
+            total=T,
+            initial=first_t - 1,
+            desc="estimate",
+            unit="step",
+            disable=None if progress else True,
+            dynamic_ncols=True,
+        ):
             row = _Row(rows, t)
             for first in range(0, len(gathered), batch_size):
-                last = min(first + batch_size, len(gathered))
-                row.add(first, last)
+                row.add(first, min(first + batch_size, len(gathered)))
             row.finish()
-            bar.update()
-            if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS and t < T:
+            if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 rows.save(path, next_t=t + 1)
                 saved = time.monotonic()
+    except BaseException:  # Ctrl-C too: whatever stopped the work, finished rows are kept
+        if path is not None and t > 1:
+            rows.save(path, next_t=t)
+        raise
     statistics = rows.statistics()
     if path is not None:
         statistics.save(path)

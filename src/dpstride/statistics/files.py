@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,11 +41,8 @@ def read_data(source: str | os.PathLike[str]) -> Any:
         return _read_folder(path)
     if path.is_file():
         match path.suffix.lower():
-            case ".npy":
-                return _channels_first(_load_numpy(path))
-            case ".npz":
-                with _load_numpy(path) as archive:
-                    return _pick({name: archive[name] for name in archive.files}, path)
+            case ".npy" | ".npz":
+                return _pick(_load_numpy(path), path)
             case ".pt" | ".pth":
                 return _read_torch(path)
             case ".safetensors":
@@ -84,10 +83,14 @@ def import_function(text: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _load_numpy(path: Path) -> Any:
+def _load_numpy(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            return (
+                {"images": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+            )
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path}: not a readable numpy file ({error}). Pickled objects are refused; save plain arrays."
         ) from error

@@ -1,0 +1,253 @@
+"""The command line, run as a user runs it: a model and data in a folder, verbs that read artefacts and write one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import dpstride
+from dpstride.cli import _run
+from dpstride.evaluate.comparison import Comparison
+
+MODEL = """
+import time
+import torch
+import dpstride
+
+process = dpstride.ForwardProcess.linear(40)
+f, g = torch.tensor(process.f), torch.tensor(process.g)
+
+def network(x, t):
+    # The best linear estimate for data of mean 0 and variance 0.1.
+    f_t, g_t = f[t + 1].reshape(-1, 1, 1, 1), g[t + 1].reshape(-1, 1, 1, 1)
+    return (f_t * 0.1 / (f_t**2 * 0.1 + g_t**2)) * x
+
+def denoiser():
+    return dpstride.Denoiser(network, process, predicts="x0", shape=(1, 3, 3), name="linear")
+
+def slow():
+    def network_slowly(x, t):
+        if int(t[0]) == 3:
+            open("reached", "w").close()
+        time.sleep(0.05)
+        return network(x, t)
+    return dpstride.Denoiser(network_slowly, process, predicts="x0", shape=(1, 3, 3))
+
+def broken():
+    def network_broken(x, t):
+        return torch.where(t.reshape(-1, 1, 1, 1) == 6, float("nan"), network(x, t))
+    return dpstride.Denoiser(network_broken, process, predicts="x0", shape=(1, 3, 3))
+
+def not_a_denoiser():
+    return 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("my_model", None)
+    (tmp_path / "my_model.py").write_text(textwrap.dedent(MODEL))
+    x = np.random.default_rng(0).normal(0.0, np.sqrt(0.1), (60, 1, 3, 3)).clip(-1.0, 1.0)
+    levels = np.round((x + 1.0) * 127.5).astype(np.uint8)
+    np.save("data.npy", levels)
+    np.save("other.npy", levels[::-1].copy())
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    code = _run(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_find_writes_all_artefacts_and_says_how_few_steps_are_enough(folder, capsys):
+    code, out, err = run(capsys, "find", "my_model:denoiser", "data.npy", "-o", "out")
+    assert code == 0, err
+    assert "DP stride" in out
+    assert "steps are within 0.1 bits/dim" in out
+    assert "30 samples of shape (1, 3, 3) choose the path" in err
+    written = {path.name for path in (folder / "out").iterdir()}
+    assert written == {
+        "statistics.safetensors", "heldout.safetensors", "schedules.json", "comparison.json", "table.txt",
+        "bits_per_dim.svg", "bits_per_dim.png", "timesteps.svg", "timesteps.png",
+    }  # fmt: skip
+    schedules = dpstride.ScheduleSet.load("out/schedules.json")
+    assert schedules.budgets == list(range(1, 41))
+    comparison = Comparison.load("out/comparison.json")
+    # What the page says is what direct evaluation gives: same held-out samples, same seed, another route.
+    order = np.random.default_rng(0).permutation(60)
+    heldout = np.load("data.npy")[order[30:]]
+    import my_model
+
+    direct = dpstride.bits_per_dim(my_model.denoiser(), heldout, schedules[8], seed=1)
+    assert comparison.curves["dp"][8] == pytest.approx((direct.bpd, direct.standard_error), rel=1e-9)
+
+
+def test_the_split_is_disjoint_and_seeded(folder, capsys):
+    for seed, name in ((0, "a"), (1, "b")):
+        assert run(capsys, "find", "my_model:denoiser", "data.npy", "-o", name, "--seed", str(seed), "-q")[0] == 0
+    prints = {
+        name: [dpstride.Statistics.load(f"{name}/{file}.safetensors").data for file in ("statistics", "heldout")]
+        for name in "ab"
+    }
+    assert prints["a"] != prints["b"]
+    assert prints["a"][0] != prints["a"][1]
+
+
+def test_heldout_data_of_its_own_and_samples(folder, capsys):
+    options = ("--heldout", "other.npy", "--samples", "20", "--heldout-samples", "25", "--json")
+    code, out, err = run(capsys, "find", "my_model:denoiser", "data.npy", "-o", "out", *options)
+    assert code == 0, err
+    result = json.loads(out)
+    assert set(result) == {"enough", "bits_per_dim", "best_budget", "warnings", "files"}
+    assert dpstride.Statistics.load("out/statistics.safetensors").samples == 20
+    assert dpstride.Statistics.load("out/heldout.safetensors").samples == 25
+
+
+def test_dry_run_counts_and_writes_nothing(folder, capsys):
+    code, out, _ = run(capsys, "find", "my_model:denoiser", "data.npy", "-o", "out", "--dry-run", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["evaluations"] == 40 * 60
+    assert result["seconds"] > 0.0
+    assert not (folder / "out").exists()
+    assert "2,400 network evaluations" in run(
+        capsys, "find", "my_model:denoiser", "data.npy", "-o", "out", "--dry-run"
+    )[1]  # fmt: skip
+
+
+def test_verb_by_verb_equals_find(folder, capsys):
+    assert run(capsys, "estimate", "my_model:denoiser", "data.npy", "-o", "s.safetensors", "--samples", "30")[0] == 0
+    assert run(capsys, "estimate", "my_model:denoiser", "other.npy", "-o", "h.safetensors", "--seed", "5")[0] == 0
+    options = ("--variance", "optimal", "--decoder", "optimal")
+    code, out, err = run(capsys, "solve", "s.safetensors", "-o", "schedules.json", *options, "--json")
+    assert code == 0, err
+    assert json.loads(out)["budgets"] == 40
+    code, out, err = run(capsys, "evaluate", "schedules.json", "--statistics", "h.safetensors", "-k", "8", "--json")
+    assert code == 0, err
+    from_statistics = json.loads(out)["bits_per_dim"]
+    code, out, err = run(
+        capsys, "evaluate", "schedules.json", "--model", "my_model:denoiser", "--data", "other.npy", "-k", "8",
+        "--seed", "5", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    direct = json.loads(out)["bits_per_dim"]
+    for stride in ("even", "quadratic", "dp"):
+        assert direct[stride]["8"]["bpd"] == pytest.approx(from_statistics[stride]["8"]["bpd"], rel=1e-9)
+
+
+def test_sample_writes_a_grid_and_arrays(folder, capsys):
+    assert run(capsys, "find", "my_model:denoiser", "data.npy", "-o", "out", "-q")[0] == 0
+    for name in ("grid.png", "samples.npz", "samples.npy"):
+        code, _, err = run(
+            capsys, "sample", "my_model:denoiser", "out/schedules.json", "-k", "4", "-n", "5", "-o", name
+        )
+        assert code == 0, err
+    from PIL import Image
+
+    with Image.open("grid.png") as image:
+        assert image.size == (3 * 4 - 1, 2 * 4 - 1)
+    samples = np.load("samples.npy")
+    assert samples.shape == (5, 1, 3, 3)
+    with np.load("samples.npz") as archive:
+        assert archive["images"].shape == (5, 3, 3, 1)
+    import my_model
+
+    schedule = dpstride.ScheduleSet.load("out/schedules.json")[4]
+    np.testing.assert_array_equal(samples, dpstride.sample(my_model.denoiser(), schedule, n=5).numpy())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["find", "nowhere:denoiser", "data.npy", "-o", "out"], 2, "no module 'nowhere'"),
+        (["find", "my_model:nothing", "data.npy", "-o", "out"], 2, "no function 'nothing'"),
+        (["find", "my_model:not_a_denoiser", "data.npy", "-o", "out"], 2, "must return a dpstride.Denoiser"),
+        (["find", "my_model:denoiser", "missing.npy", "-o", "out"], 2, "neither a file nor a folder"),
+        (["find", "my_model:denoiser", "data.npy", "-o", "out", "--max-budget", "41"], 2, "between 1 and T = 40"),
+        (["find", "my_model:denoiser", "data.npy", "-o", "out", "--samples", "60"], 2, "61 samples were asked of DATA"),
+        (["find", "my_model:denoiser", "data.npy", "-o", "out", "--variance", "learned_range"], 2, "without a learned"),
+        (["find", "my_model:denoiser", "data.npy", "-o", "out", "--data-range", "9"], 2, "n:low:high"),
+        (["find", "my_model:denoiser", "data.npy"], 2, "--output"),
+        (["find", "my_model:broken", "data.npy", "-o", "out", "-q"], 1, "NaN or infinity at grid step t = 7"),
+        (["evaluate", "schedules.json"], 2, "does not exist"),
+        (["solve", "data.npy", "-o", "s.json"], 2, "not a whole safetensors file"),
+        (["nonsense"], 2, "No such command"),
+    ],
+)
+def test_a_mistake_is_one_message_and_no_traceback(folder, capsys, arguments, code, text):
+    found, out, err = run(capsys, *arguments)
+    assert found == code
+    assert text in err
+    assert "Traceback" not in err
+    assert not out
+
+
+def test_rows_done_before_the_network_broke_are_kept(folder, capsys):
+    assert run(capsys, "find", "my_model:broken", "data.npy", "-o", "out", "-q")[0] == 1
+    with pytest.raises(dpstride.StatisticsFileError, match="6 of 40 steps"):
+        dpstride.Statistics.load("out/statistics.safetensors")
+
+
+def test_interrupt_keeps_the_work_and_exits_130(folder, capsys):
+    # The command as a process, stopped by the signal of Ctrl-C, then run again to its end.
+    command = [sys.executable, "-m", "dpstride", "estimate", "my_model:slow", "data.npy", "-o", "s.safetensors"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}
+    process = subprocess.Popen([*command, "--samples", "8"], stderr=subprocess.PIPE, text=True, env=environment)
+    while not (folder / "reached").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Interrupted" in err
+    with pytest.raises(dpstride.StatisticsFileError, match="not complete"):
+        dpstride.Statistics.load("s.safetensors")
+    finished = subprocess.run(
+        [*command, "--samples", "8"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    import my_model
+
+    undisturbed = dpstride.estimate(my_model.slow(), np.load("data.npy"), samples=8)
+    resumed = dpstride.Statistics.load("s.safetensors")
+    np.testing.assert_array_equal(resumed.squared_error, undisturbed.squared_error)
+    np.testing.assert_array_equal(resumed.residual_bins.moments, undisturbed.residual_bins.moments)
+
+
+@pytest.mark.parametrize("verb", ["find", "demo", "estimate", "solve", "evaluate", "sample"])
+def test_every_verb_has_help_with_an_example(capsys, verb):
+    code, out, _ = run(capsys, verb, "--help")
+    assert code == 0
+    assert "Example" in out
+    assert f"dpstride {verb}" in out
+
+
+def test_help_is_instant():
+    # Instant means that nothing heavy is imported, whatever this machine's speed.
+    heavy = ("torch", "numba", "scipy", "matplotlib", "diffusers")
+    code = (
+        f"import sys; from dpstride.cli import _run; _run(['--help']); print([m for m in {heavy} if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip().endswith("[]")
+
+
+def test_demo(tmp_path, capsys, monkeypatch):
+    # The demo itself, on a shorter process so that it takes a second.
+    from dpstride.zoo import mixture
+
+    monkeypatch.setattr(mixture, "mixture_denoiser", lambda T=60, make=mixture.mixture_denoiser: make(T))
+    code, out, err = run(capsys, "demo", "-o", str(tmp_path / "demo"))
+    assert code == 0, err
+    assert "steps are within 0.1 bits/dim" in out
+    assert (tmp_path / "demo" / "schedules.json").is_file()
+    assert (tmp_path / "demo" / "bits_per_dim.png").read_bytes().startswith(b"\x89PNG")
