@@ -16,7 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from dpstride.process import ForwardProcess
-from dpstride.training import TrainingSettings, train
+from dpstride.training.train import TrainingSettings, train
 from dpstride.training.checkpoint import FILE, load_checkpoint
 from dpstride.training.command import train_command
 from dpstride.training.export import ddpm_scheduler

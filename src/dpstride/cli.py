@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
+from .training.command import train_command
 
 if TYPE_CHECKING:
     from .denoiser import Denoiser
@@ -371,6 +372,29 @@ def sample(
     _print(as_json, {"samples": str(output), "shape": list(images.shape)}, f"{output}: {count} samples, {budget} steps")
 
 
+@cli.command()
+@_output
+def models(as_json: bool, quiet: bool) -> None:
+    """The embedded models, and what each scores on held-out images.
+
+    \b
+    Example:
+      dpstride models
+    """
+    from . import zoo
+
+    found = zoo.describe()
+    lines = [
+        f"{name:20} {facts['process']}, T = {facts['T']}, {facts['parameters']:,} parameters, "
+        f"{facts['held_out']['bpd']:.2f} ± {facts['held_out']['standard_error']:.2f} bits/dim"
+        for name, facts in found.items()
+    ]
+    _print(as_json, {"models": found, "data": list(zoo.data_names())}, "\n".join(lines) or "There is none yet.")
+
+
+cli.add_command(train_command)
+
+
 # --- the main job ----------------------------------------------------------------------------------------------------------
 
 
@@ -514,21 +538,29 @@ def _print_result(schedules: ScheduleSet, comparison: Comparison, files: list[Pa
 
 
 def _load_model(text: str) -> Denoiser:
+    from . import zoo
     from .denoiser import Denoiser
     from .statistics.files import import_function
 
+    if text in zoo.names():
+        return zoo.load(text)
     if ":" in text and not Path(text).exists():
         found = import_function(text)()
         if not isinstance(found, Denoiser):
             raise ValueError(f"MODEL {text!r} returned {type(found).__name__}; it must return a dpstride.Denoiser.")
         return found
-    raise ValueError(f"MODEL {text!r} is not known. Use package.module:function that returns a dpstride.Denoiser.")
+    known = ", ".join(zoo.names()) or "none yet"
+    raise ValueError(
+        f"MODEL {text!r} is not known. Use a zoo name ({known}), or package.module:function that returns a "
+        "dpstride.Denoiser."
+    )
 
 
 def _read_data(text: str) -> Any:
+    from . import zoo
     from .statistics.files import read_data
 
-    return read_data(text)
+    return zoo.load_data(text) if text in zoo.data_names() else read_data(text)
 
 
 def _sayer(silent: bool) -> Callable[[str], None]:
