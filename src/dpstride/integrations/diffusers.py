@@ -1,0 +1,208 @@
+"""diffusers pipelines become denoisers: a folder, a hub id, or a pipeline object.
+
+One entry, `load_diffusers`, looks at the pipeline's class and hands it to the function that knows its kind: pixels here,
+latents in `diffusers_latent`, flow matching in `diffusers_flow`. What the scheduler's config says is read in
+`scheduler_config`; a pipeline that no function here knows is refused with the list of those that are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ..denoiser import Denoiser, ModelVariance
+from .guidance import check_scale
+from .latents import LatentKind
+from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
+from .openai import ClassConditional, Plain
+from .scheduler_config import SchedulerFacts, read_scheduler
+
+PIXELS = ("DDPMPipeline", "DDIMPipeline", "PNDMPipeline")
+LATENT = ("DiTPipeline", "StableDiffusionPipeline", "StableDiffusionXLPipeline")
+FLOW = ("StableDiffusion3Pipeline", "FluxPipeline")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for beyond the pipeline itself; see `load_diffusers`."""
+
+    name: str
+    guidance_scale: float | None = None
+    variance: ModelVariance | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    negative_prompt: str = ""
+    latents: LatentKind = "sample"
+    sample_size: int | tuple[int, int] | None = None
+    T: int | None = None
+
+
+def load_diffusers(
+    source: Any,
+    *,
+    guidance_scale: float | None = None,
+    variance: ModelVariance | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    negative_prompt: str = "",
+    latents: LatentKind = "sample",
+    sample_size: int | tuple[int, int] | None = None,
+    T: int | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> LoadedModel:
+    """A denoiser from a diffusers pipeline.
+
+    Args:
+        source: a pipeline folder, a hub id, or a pipeline object.
+        guidance_scale: classifier-free guidance; None is the conditional model itself, which alone has an ELBO.
+        variance: reverse variance, instead of the config's; dropping a learned one is allowed, inventing one is not.
+        overrides: entries of the scheduler's config to replace, for example {"thresholding": False}.
+        negative_prompt: what a guided text model is steered away from.
+        latents: "sample" from the autoencoder's distribution, as training does, or its "mean".
+        sample_size: height and width of one sample of the denoiser (latents for latent models), if not the config's.
+        T: grid steps of a flow-matching model, which is trained on continuous times; None is the scheduler's own number.
+        device: where to run it.
+        dtype: precision in which to load a folder or hub id.
+    """
+    diffusers = require_diffusers("Reading a diffusers pipeline")
+    pipeline, name = _pipeline(diffusers, source, dtype)
+    if device is not None:
+        pipeline = pipeline.to(device)
+    scale = check_scale(guidance_scale)
+    options = Options(name, scale, variance, overrides or {}, negative_prompt, latents, sample_size, T)
+    kinds = {kind.__name__ for kind in type(pipeline).__mro__}
+    if T is not None and not kinds & set(FLOW):
+        raise UnsupportedModelError(
+            f"T chooses the grid of a flow-matching model, but {type(pipeline).__name__} was trained on fixed steps. Thin "
+            "its grid with denoiser.process.subset(steps) instead."
+        )
+    if kinds & set(PIXELS):
+        return load_pixels(pipeline.unet, pipeline.scheduler, options)
+    if kinds & set(LATENT):
+        from .diffusers_latent import load_latent
+
+        return load_latent(pipeline, options)
+    if kinds & set(FLOW):
+        from .diffusers_flow import load_flow
+
+        return load_flow(pipeline, options)
+    raise UnsupportedModelError(
+        f"{type(pipeline).__name__} is not a pipeline that dpstride knows; it knows {', '.join((*PIXELS, *LATENT, *FLOW))}."
+        " If its network estimates clean data from (x, time), wrap it: dpstride.Denoiser(lambda x, time: …, process)."
+    )
+
+
+def load_pixels(unet: Any, scheduler: Any, options: Options) -> LoadedModel:
+    """A UNet2DModel on pixels, class-conditional or not."""
+    if options.guidance_scale is not None:
+        raise UnsupportedModelError(
+            "guidance_scale needs a network with a null condition; a UNet2DModel has none. Leave guidance_scale out."
+        )
+    facts = facts_of(scheduler, options)
+    variance, keep, note = choose_variance(facts, unet.config.in_channels, unet.config.out_channels, options.variance)
+    conditional = unet.config.num_class_embeds is not None or unet.config.class_embed_type is not None
+    network: Any = ClassConditional(unet) if conditional else Plain(unet)
+    if not keep:
+        network = FirstHalf(network)
+    denoiser = Denoiser(
+        network,
+        facts.process,
+        predicts=facts.predicts,
+        variance=variance,
+        clip=facts.clip,
+        shape=sample_shape(unet.config.in_channels, options.sample_size or unet.config.sample_size),
+        name=options.name,
+    )
+    notes = (*facts.notes, note)
+    return LoadedModel(denoiser, notes, conditioning="a class label per sample" if conditional else None)
+
+
+class FirstHalf:
+    """A learned-variance network whose variance is not wanted: the prediction's channels only."""
+
+    def __init__(self, network: Any) -> None:
+        self.network = network
+
+    def __call__(self, x: Tensor, time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The first half of the channels."""
+        return cast(Tensor, self.network(x, time, *args, **kwargs)[:, : x.shape[1]])
+
+
+# --- shared by the kinds of pipelines -----------------------------------------------------------------------------------
+
+
+def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
+    """What the scheduler says, with the user's overrides; an explicit variance replaces the config's."""
+    overrides = dict(options.overrides)
+    if options.variance is not None and "variance_type" in scheduler.config:
+        names = {"posterior": "fixed_small", "upper": "fixed_large", "learned_range": "learned_range"}
+        overrides.setdefault("variance_type", names[options.variance])
+    return read_scheduler(dict(scheduler.config), overrides, type(scheduler).__name__)
+
+
+def choose_variance(
+    facts: SchedulerFacts, in_channels: int, out_channels: int, asked: ModelVariance | None
+) -> tuple[ModelVariance, bool, str]:
+    """The variance to use, whether the network's variance channels are kept, and the note that says why."""
+    learned = out_channels == 2 * in_channels
+    if out_channels not in (in_channels, 2 * in_channels):
+        raise UnsupportedModelError(
+            f"The network maps {in_channels} channels to {out_channels}. A denoiser returns as many channels as it takes, "
+            "or twice as many with a learned variance; inpainting and super-resolution networks are not supported."
+        )
+    wanted = asked or facts.variance
+    if wanted is None:
+        rule = "the network has variance channels" if learned else "the rule where none is named"
+        wanted = "learned_range" if learned else "posterior"
+        return wanted, True, f"variance {wanted}: {rule}"
+    if wanted == "learned_range" and not learned:
+        raise UnsupportedModelError(
+            f"The variance is learned_range, but the network returns {out_channels} channels for {in_channels}: it has "
+            "no variance channels. Say variance='posterior' or 'upper'."
+        )
+    if learned and wanted != "learned_range":
+        if asked is None:
+            raise UnsupportedModelError(
+                f"The network returns twice its channels, a learned variance, but the config's variance is {wanted}. Say "
+                "variance='learned_range' to use it, or variance='posterior' or 'upper' to drop it."
+            )
+        return wanted, False, f"variance {wanted} by your choice: the network's variance channels are dropped"
+    return wanted, True, f"variance {wanted}{' by your choice' if asked else ''}"
+
+
+def sample_shape(channels: int, size: int | tuple[int, int] | None) -> tuple[int, int, int] | None:
+    """(channels, height, width), or None when the size is not known."""
+    if size is None:
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    return int(channels), int(height), int(width)
+
+
+def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[Any, str]:
+    if isinstance(source, diffusers.DiffusionPipeline):
+        return source, type(source).__name__
+    if not isinstance(source, (str, os.PathLike)):
+        raise UnsupportedModelError(
+            f"A diffusers model is a folder, a hub id or a pipeline object, not {type(source).__name__}. A network alone "
+            "does not know its noise schedule: put it into a pipeline, or use dpstride.Denoiser."
+        )
+    folder = Path(source)
+    if folder.is_dir() and not (folder / "model_index.json").is_file():
+        raise UnsupportedModelError(
+            f"{folder}: a pipeline folder has a model_index.json, and this one has none. Give the folder that "
+            "pipeline.save_pretrained wrote; a network's folder alone does not know its noise schedule."
+        )
+    arguments = {} if dtype is None else {"torch_dtype": dtype}
+    try:
+        return diffusers.DiffusionPipeline.from_pretrained(str(source), **arguments), folder.name
+    except (OSError, ValueError, ImportError, AttributeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UnsupportedModelError(
+            f"{source}: diffusers could not load it ({first}). Is it a pipeline folder or a hub id, and are the packages "
+            "it needs installed (text pipelines need transformers: pip install 'dpstride[text]')?"
+        ) from error

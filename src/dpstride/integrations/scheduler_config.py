@@ -1,0 +1,209 @@
+"""What a diffusers scheduler's config says about the model: its process, what it predicts, its variance, its clipping.
+
+diffusers keeps these facts in the sampler, not in the network. They are read here once, for the loader and for our own
+scheduler alike, and the process is rebuilt in float64 from the betas (diffusers keeps float32 products, which are off by
+1e-5 at the noise end). A setting that cannot be honoured is refused here, or handled by the rule that its note states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..denoiser import ModelVariance, Predicts
+from ..process import MAX_BETA, ForwardProcess
+from .loaded import UnsupportedModelError
+
+Array = npt.NDArray[np.float64]
+PREDICTS: dict[str, Predicts] = {"epsilon": "eps", "sample": "x0", "v_prediction": "v"}
+# Distilled samplers: what their network returns is not an estimate of clean data by the algebra of its prediction type.
+DISTILLED = ("LCMScheduler", "TCDScheduler")
+
+
+@dataclass(frozen=True)
+class SchedulerFacts:
+    """What was read; ``variance`` is None where the config names none."""
+
+    process: ForwardProcess
+    predicts: Predicts
+    variance: ModelVariance | None
+    clip: tuple[float, float] | None
+    notes: tuple[str, ...]
+
+
+def read_scheduler(
+    config: Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    class_name: str | None = None,
+) -> SchedulerFacts:
+    """The facts of a DDPM-type config; ``overrides`` replace its entries, and the notes say so."""
+    name = str(class_name or config.get("_class_name", "scheduler"))
+    notes = [f"read from the config of {name}"]
+    if overrides:
+        if unknown := sorted(set(overrides) - set(config)):
+            raise UnsupportedModelError(
+                f"overrides names {unknown[0]!r}, which the config of {name} does not have. It has "
+                f"{', '.join(sorted(key for key in config if not key.startswith('_')))}."
+            )
+        notes += [f"overridden by you: {key} = {value!r} (was {config[key]!r})" for key, value in overrides.items()]
+        config = {**config, **overrides}
+    _refuse(name, config)
+    predicts = _predicts(config)
+    process, process_notes = _process(config, predicts)
+    variance, variance_note = _variance(config)
+    clip = None
+    if config.get("clip_sample", False):
+        reach = float(config.get("clip_sample_range", 1.0))
+        clip = (-reach, reach)
+    notes += process_notes
+    notes.append(f"prediction type {config.get('prediction_type', 'epsilon')}")
+    notes.append(variance_note)
+    notes.append(f"x0_hat clipped to [-{clip[1]:g}, {clip[1]:g}] (clip_sample)" if clip else "x0_hat is not clipped")
+    if config.get("set_alpha_to_one") is False:
+        notes.append("set_alpha_to_one=False is not used: here every path ends at clean data")
+    return SchedulerFacts(process, predicts, variance, clip, tuple(notes))
+
+
+def betas_of(config: Mapping[str, Any]) -> Array:
+    """The betas in float64, before any rescaling to zero terminal SNR."""
+    if config.get("trained_betas") is not None:
+        return np.asarray(config["trained_betas"], dtype=np.float64)
+    T = int(config["num_train_timesteps"])
+    start, end = float(config.get("beta_start", 1e-4)), float(config.get("beta_end", 0.02))
+    match config.get("beta_schedule"):
+        case "linear":
+            return np.linspace(start, end, T)
+        case "scaled_linear":
+            return np.linspace(math.sqrt(start), math.sqrt(end), T) ** 2
+        case "sigmoid":
+            return (end - start) / (1.0 + np.exp(-np.linspace(-6.0, 6.0, T))) + start
+        case "squaredcos_cap_v2":
+            alpha_bar = np.cos((np.arange(T + 1) / T + 0.008) / 1.008 * (np.pi / 2)) ** 2
+        case "laplace":
+            alpha_bar = _laplace(np.arange(T + 1) / T)
+        case other:
+            raise UnsupportedModelError(
+                f"beta_schedule {other!r} is not known; 'linear', 'scaled_linear', 'squaredcos_cap_v2', 'sigmoid', "
+                "'laplace' and trained_betas are. Build the Denoiser by hand with ForwardProcess.from_betas."
+            )
+    return np.asarray(np.minimum(1.0 - alpha_bar[1:] / alpha_bar[:-1], MAX_BETA))
+
+
+def zero_terminal_snr(process: ForwardProcess) -> ForwardProcess:
+    """Lin et al. (2024), Algorithm 1: sqrt(alpha_bar) shifted to end at 0 and scaled to start where it did."""
+    first, last = process.f[1], process.f[-1]
+    f = np.concatenate([[1.0], (process.f[1:] - last) * (first / (first - last))])
+    f[-1] = 0.0
+    g = np.sqrt((1.0 - f) * (1.0 + f))
+    g[1] = process.g[1]  # the first point does not move
+    pair = float(g[1] ** 2 * (1.0 - (f[2] * g[1] / (f[1] * g[2])) ** 2)) if process.T > 1 else None
+    return ForwardProcess(
+        f=f,
+        g=g,
+        times=process.times,
+        kind="discrete",
+        name=f"{process.name}, zero terminal SNR",
+        origin=process.origin,
+        origin_T=process.origin_T,
+        input_scale=process.input_scale,
+        first_pair_variance=pair,
+    )
+
+
+def _refuse(name: str, config: Mapping[str, Any]) -> None:
+    if name in DISTILLED:
+        raise UnsupportedModelError(
+            f"{name} belongs to a distilled network, whose output is not an estimate of clean data at every step, so it "
+            "has no ELBO. Load the model it was distilled from."
+        )
+    if config.get("use_flow_sigmas"):
+        raise UnsupportedModelError(
+            f"{name} has use_flow_sigmas=True, a flow-matching model behind a DDPM-type sampler. Replace the scheduler "
+            "by a FlowMatchEulerDiscreteScheduler with shift = flow_shift, which is read exactly."
+        )
+    if "num_train_timesteps" not in config or ("beta_schedule" not in config and config.get("trained_betas") is None):
+        raise UnsupportedModelError(
+            f"The config of {name} has no betas (num_train_timesteps and beta_schedule), so it is not a DDPM-type "
+            "scheduler. Sigma-conditioned models (EDM) are read by dpstride.integrations.k_diffusion, score networks by "
+            "dpstride.integrations.score_sde, and any other by dpstride.Denoiser."
+        )
+    if config.get("thresholding"):
+        raise UnsupportedModelError(
+            "The scheduler has thresholding=True: dynamic thresholding rescales each image by its own percentile, which "
+            "is not part of any reverse process here. Score the model without it by overrides={'thresholding': False}; "
+            "clip_sample then decides."
+        )
+    if config.get("timestep_type", "discrete") != "discrete":
+        raise UnsupportedModelError(
+            f"timestep_type {config['timestep_type']!r} feeds the network log-sigmas, not training steps. Use "
+            "dpstride.integrations.k_diffusion with a callable denoised(x, sigma)."
+        )
+
+
+def _predicts(config: Mapping[str, Any]) -> Predicts:
+    prediction = config.get("prediction_type", "epsilon")
+    if prediction not in PREDICTS:
+        raise UnsupportedModelError(
+            f"prediction_type {prediction!r} is not known; 'epsilon', 'sample' and 'v_prediction' are. If the config is "
+            "wrong, say what the network predicts by overrides={'prediction_type': …}."
+        )
+    return PREDICTS[prediction]
+
+
+def _process(config: Mapping[str, Any], predicts: Predicts) -> tuple[ForwardProcess, list[str]]:
+    betas = betas_of(config)
+    schedule = "trained_betas" if config.get("trained_betas") is not None else str(config["beta_schedule"])
+    process = ForwardProcess.from_betas(betas, name=_PROCESS_NAMES.get(schedule, schedule))
+    notes = [f"noise schedule {schedule} with {process.T} steps, alpha_bar recomputed in float64"]
+    if config.get("rescale_betas_zero_snr"):
+        if predicts == "eps":
+            raise UnsupportedModelError(
+                "rescale_betas_zero_snr=True ends in pure noise (alpha_bar = 0), where a network that predicts epsilon "
+                "says nothing about clean data: x0_hat divides by zero. Such a model is trained with v_prediction or "
+                "sample; if the config is wrong, say so by overrides={'prediction_type': 'v_prediction'} or "
+                "overrides={'rescale_betas_zero_snr': False}."
+            )
+        process = zero_terminal_snr(process)
+        notes.append("zero terminal SNR (rescale_betas_zero_snr): the last step has alpha_bar = 0 exactly")
+    return process, notes
+
+
+_PROCESS_NAMES = {"squaredcos_cap_v2": "cosine"}
+
+
+def _variance(config: Mapping[str, Any]) -> tuple[ModelVariance | None, str]:
+    match config.get("variance_type"):
+        case None:
+            return None, "the config names no variance type"
+        case "fixed_small":
+            return "posterior", "variance fixed_small = posterior"
+        case "fixed_small_log":
+            return "posterior", "variance fixed_small_log = posterior (the same variance, kept as a logarithm there)"
+        case "fixed_large":
+            return "upper", "variance fixed_large = upper"
+        case "fixed_large_log":
+            return "upper", "variance fixed_large_log = upper, which is what it means; in diffusers itself it gives NaN"
+        case "learned_range":
+            return "learned_range", "variance learned_range"
+        case "learned":
+            raise UnsupportedModelError(
+                "variance_type 'learned' means a variance in diffusers and a log-variance in OpenAI's code, and the config "
+                "does not say which was trained. Say what to use by variance='posterior' or 'upper' (the learned half is "
+                "then dropped), or by overrides={'variance_type': 'learned_range'} if that is what it is."
+            )
+        case other:
+            raise UnsupportedModelError(
+                f"variance_type {other!r} is not known; fixed_small(_log), fixed_large(_log) and learned_range are. Say "
+                "what to use by variance='posterior', 'upper' or 'learned_range'."
+            )
+
+
+def _laplace(t: Array) -> Array:
+    """alpha_bar of diffusers' "laplace" schedule: sqrt(snr/(1 + snr)), ln snr = −½ sign(½ − t) ln(1 − 2|½ − t| + 1e-6)."""
+    log_snr = -0.5 * np.copysign(1.0, 0.5 - t) * np.log(1.0 - 2.0 * np.abs(0.5 - t) + 1e-6)
+    return np.asarray(np.sqrt(1.0 / (1.0 + np.exp(-log_snr))))
