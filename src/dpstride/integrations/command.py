@@ -1,0 +1,57 @@
+"""`dpstride export`: a saved schedule in the form that another sampler takes, on standard output or in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("export")
+@click.argument("schedules", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["diffusers", "improved-diffusion", "k-diffusion", "sigmas", "csv", "json"]),
+    required=True,
+    help="diffusers: timesteps= list (a flow's sigmas= list). improved-diffusion: --timestep_respacing string. "
+    "k-diffusion: sigmas with the final 0. sigmas: without it. csv: a table. json: a schedule file of this budget.",
+)
+@click.option("--budget", type=int, required=True, help="Number of steps.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here instead of standard output.")
+def export_command(schedules: str, target: str, budget: int, output: str | None) -> None:
+    """Write the schedule of one budget for another sampler.
+
+    \b
+    Example:
+      dpstride export schedules.json --to diffusers --budget 32
+      [999, 953, …, 7]
+    """
+    from ..schedule import ScheduleSet
+    from . import export
+
+    try:
+        schedule = ScheduleSet.load(schedules)[budget]
+        if target == "json":
+            if output is None:
+                raise click.UsageError("--to json writes a file: give -o FILE.")
+            schedule.save(output)
+            return
+        match target:
+            case "diffusers":
+                text = json.dumps(export.for_diffusers(schedule))
+            case "improved-diffusion":
+                text = export.timestep_respacing(schedule)
+            case "k-diffusion":
+                text = json.dumps([*export.sigmas(schedule), 0.0])
+            case "sigmas":
+                text = json.dumps(export.sigmas(schedule))
+            case _:
+                text = export.to_csv(schedule).rstrip("\n")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if output is None:
+        click.echo(text)
+    else:
+        Path(output).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,278 @@
+"""`DPStrideScheduler`: a diffusers scheduler whose ``set_timesteps(K)`` takes the best path of K steps.
+
+It is a DDPMScheduler to every pipeline and to every folder it is saved in, and only its steps are its own: ancestral with
+any variance and the mean at the last step, or DDIM, both right between any two training steps. The algebra is the core's
+(`ForwardProcess`, `reverse_variance`), so a pipeline with it draws what `dpstride.sample` draws.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DDPMScheduler
+from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
+from diffusers.utils.torch_utils import randn_tensor
+from torch import Tensor
+
+from ..denoiser import Prediction
+from ..evaluate.likelihood import reverse_variance
+from ..schedule import Schedule, ScheduleSet, check_path
+from .loaded import UnsupportedModelError
+from .scheduler_config import SchedulerFacts, read_scheduler
+
+SCHEDULES_FILE = "dpstride_schedules.json"
+OPTIONS_FILE = "dpstride_scheduler.json"
+
+
+class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has no types
+    """DDPM and DDIM along the paths of a `ScheduleSet`; make one with `from_config` or `from_pretrained`.
+
+    Args:
+        schedules: a ScheduleSet, a single Schedule, or the path of their JSON file.
+        sampler: "ancestral" or "ddim".
+        variance: of ancestral steps: "posterior", "upper", "learned_range" or "optimal"; None is the schedules' own, else
+            the model's.
+        eta: of "ddim", 0 (deterministic) to 1; a pipeline that passes its own eta (DDIMPipeline) overrules it.
+        configuration: a DDPMScheduler's.
+    """
+
+    def __init__(
+        self,
+        schedules: ScheduleSet | Schedule | str | os.PathLike[str] | None = None,
+        sampler: str = "ancestral",
+        variance: str | None = None,
+        eta: float = 0.0,
+        **configuration: Any,
+    ) -> None:
+        super().__init__(**configuration)
+        if schedules is None:
+            raise ValueError(
+                "DPStrideScheduler needs schedules: DPStrideScheduler.from_config(pipe.scheduler.config, schedules="
+                "'schedules.json')."
+            )
+        if sampler not in ("ancestral", "ddim"):
+            raise ValueError(f"sampler must be 'ancestral' or 'ddim', not {sampler!r}.")
+        if variance not in (None, "posterior", "upper", "learned_range", "optimal"):
+            raise ValueError(
+                f"variance must be 'posterior', 'upper', 'learned_range', 'optimal' or None, not {variance!r}."
+            )
+        if not 0.0 <= eta <= 1.0:
+            raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
+        self.schedules = _read(schedules)
+        self.sampler, self.eta = sampler, float(eta)
+        self.facts = read_scheduler(dict(self.config), class_name="DDPMScheduler")
+        _check_process(self.schedules, self.facts)
+        own = self.schedules.options.get("variance")
+        self.variance = str(variance or own or self.facts.variance or "posterior")
+        if self.variance == "optimal" and sampler == "ancestral" and self.schedules.fitted.mean_squared_error is None:
+            raise ValueError(
+                "variance='optimal' needs numbers fitted on the data that chose the path, and these schedules have none. "
+                "Make them with optimise(..., variance='optimal'), or choose another variance."
+            )
+        self._path: tuple[int, ...] = ()
+        # What diffusers writes into model_index.json: the folder stays that of a plain DDPMScheduler, which loads anywhere.
+        self.__module__ = DDPMScheduler.__module__
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """DDPMScheduler: diffusers saves ``__class__.__name__``, and a folder that names us would load only with us."""
+        return DDPMScheduler  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        return _blank, (), self.__dict__
+
+    # --- making, saving and loading ------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Any:
+        """From any DDPM-type scheduler's config and ``schedules=``; settings that cannot be honoured are refused."""
+        config = dict(config)
+        # diffusers would replace what the original class left at its default by our class's default, and clip latents.
+        config.pop("_use_default_values", None)
+        if "clip_sample" not in config:
+            config["clip_sample"] = False
+        if config.get("variance_type") is None:
+            config["variance_type"] = "fixed_small"
+        read_scheduler(config)
+        return super().from_config(config, **arguments)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """A plain DDPMScheduler's config, with the schedules and our options in two files beside it."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        options = {"sampler": self.sampler, "variance": self.variance, "eta": self.eta}
+        (Path(save_directory) / OPTIONS_FILE).write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+        self.schedules.save(Path(save_directory) / SCHEDULES_FILE)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike[str],
+        subfolder: str | None = None,
+        schedules: ScheduleSet | Schedule | str | os.PathLike[str] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """From a saved folder; schedules and options are those saved with it unless given."""
+        config = DDPMScheduler.load_config(pretrained_model_name_or_path, subfolder=subfolder)
+        folder = Path(pretrained_model_name_or_path) / (subfolder or "")
+        if schedules is None:
+            if not (folder / SCHEDULES_FILE).is_file():
+                raise ValueError(f"{folder}: holds no {SCHEDULES_FILE}. Pass schedules=, for example a JSON file.")
+            schedules = folder / SCHEDULES_FILE
+            arguments = {**json.loads((folder / OPTIONS_FILE).read_text(encoding="utf-8")), **arguments}
+        return cls.from_config(config, schedules=schedules, **arguments)
+
+    # --- the path ------------------------------------------------------------------------------------------------------
+
+    def set_timesteps(
+        self,
+        num_inference_steps: int | None = None,
+        device: str | torch.device | None = None,
+        timesteps: list[int] | None = None,
+    ) -> None:
+        """Choose the path: the best of ``num_inference_steps`` steps, or the training steps ``timesteps`` (descending)."""
+        process = self.schedules.process
+        if (num_inference_steps is None) == (timesteps is None):
+            raise ValueError("Give num_inference_steps or timesteps, one of the two.")
+        if timesteps is None:
+            assert num_inference_steps is not None
+            self._path = self.schedules[int(num_inference_steps)].steps
+        else:
+            wanted = [int(step) + 1 for step in timesteps]
+            places = np.searchsorted(process.origin, wanted)
+            if (places > process.T).any() or (process.origin[np.minimum(places, process.T)] != wanted).any():
+                raise ValueError("timesteps must be training steps on the grid of the schedules, counted from 0.")
+            self._path = check_path([*(int(place) for place in places), 0], process.T)
+        self.num_inference_steps = len(self._path) - 1
+        self.custom_timesteps = timesteps is not None
+        self.timesteps = torch.tensor(process.origin[list(self._path[:-1])] - 1, dtype=torch.int64, device=device)
+
+    def previous_timestep(self, timestep: int | Tensor) -> int:
+        """The training step after ``timestep`` on the path, counted from 0; −1 is clean data."""
+        _, s = self._pair(timestep)
+        return int(self.schedules.process.origin[s]) - 1
+
+    def _pair(self, timestep: int | Tensor) -> tuple[int, int]:
+        if not self._path:
+            raise ValueError("Call set_timesteps(K) before step: the path is not chosen yet.")
+        origin = self.schedules.process.origin
+        for t, s in zip(self._path, self._path[1:], strict=False):
+            if int(origin[t]) - 1 == int(timestep):
+                return t, s
+        raise ValueError(f"Training step {int(timestep)} is not on the path {self.timesteps.tolist()}.")
+
+    # --- one step ------------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        model_output: Tensor,
+        timestep: int | Tensor,
+        sample: Tensor,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        return_dict: bool = True,
+        eta: float | None = None,
+        use_clipped_model_output: bool | None = None,
+    ) -> Any:
+        """x_s from x_t, s the next point of the path; the last step returns the mean x̂_0.
+
+        ``eta`` counts in DDIM mode only. ``use_clipped_model_output=False`` takes DDIM's direction from the network's own
+        noise estimate; else it is the one that agrees with the clipped x̂_0, as in `dpstride.sample`.
+        """
+        t, s = self._pair(timestep)
+        process, channels = self.schedules.process, sample.shape[1]
+        dtype = torch.float32 if sample.device.type == "mps" else torch.float64
+        x, output = sample.to(dtype), model_output.to(dtype)
+        fraction = None
+        if output.shape[1] == 2 * channels:
+            output, v = output.chunk(2, dim=1)
+            fraction = (v + 1.0) / 2.0
+        estimate = self._x0_hat(output, x, float(process.f[t]), float(process.g[t]))
+        x0_hat = estimate if self.facts.clip is None else estimate.clamp(*self.facts.clip)
+        if s == 0:
+            previous = x0_hat
+        elif self.sampler == "ddim":
+            eta = self.eta if eta is None else eta
+            variance = eta**2 * float(process.posterior_variance(t, s))
+            towards = estimate if use_clipped_model_output is False else x0_hat
+            direction = (x - float(process.f[t]) * towards) / float(process.g[t])
+            previous = float(process.f[s]) * x0_hat + (float(process.g[s]) ** 2 - variance) ** 0.5 * direction
+            if eta > 0.0:
+                previous = previous + variance**0.5 * self._noise(sample, generator, dtype)
+        else:
+            previous = self._ancestral(t, s, x, Prediction(x0_hat, fraction))
+            previous = previous + self._deviation(t, s, Prediction(x0_hat, fraction), dtype, sample) * self._noise(
+                sample, generator, dtype
+            )
+        previous, x0_hat = previous.to(sample.dtype), x0_hat.to(sample.dtype)
+        if not return_dict:
+            return previous, x0_hat
+        return DDPMSchedulerOutput(prev_sample=previous, pred_original_sample=x0_hat)
+
+    def _x0_hat(self, output: Tensor, x: Tensor, f: float, g: float) -> Tensor:
+        match self.facts.predicts:
+            case "eps":
+                return (x - g * output) / f
+            case "v":
+                return f * x - g * output
+            case _:
+                return output
+
+    def _ancestral(self, t: int, s: int, x: Tensor, prediction: Prediction) -> Tensor:
+        a, b = self.schedules.process.posterior_mean(t, s)
+        return float(a) * x + float(b) * prediction.x0_hat
+
+    def _deviation(self, t: int, s: int, prediction: Prediction, dtype: torch.dtype, sample: Tensor) -> Tensor:
+        if self.variance == "learned_range" and prediction.fraction is None:
+            raise ValueError(
+                "variance='learned_range' needs the network's variance channels, but this pipeline passed only the "
+                "prediction (DiTPipeline drops them before it calls the scheduler). Sample with dpstride.sample, which "
+                "keeps them, or choose variance='posterior', 'upper' or 'optimal'."
+            )
+        variance = reverse_variance(
+            self.schedules.process,
+            t,
+            s,
+            prediction,
+            self.variance,  # type: ignore[arg-type]  # checked in __init__
+            self.schedules.fitted,
+        )
+        return torch.as_tensor(variance, dtype=dtype, device=sample.device).sqrt()
+
+    @staticmethod
+    def _noise(sample: Tensor, generator: Any, dtype: torch.dtype) -> Tensor:
+        noise = randn_tensor(sample.shape, generator=generator, device=sample.device, dtype=sample.dtype)
+        return torch.as_tensor(noise, dtype=dtype)
+
+
+def _blank() -> DPStrideScheduler:
+    return DPStrideScheduler.__new__(DPStrideScheduler)
+
+
+def _read(schedules: ScheduleSet | Schedule | str | os.PathLike[str]) -> ScheduleSet:
+    if isinstance(schedules, Schedule):
+        return ScheduleSet.of([schedules])
+    return schedules if isinstance(schedules, ScheduleSet) else ScheduleSet.load(schedules)
+
+
+def _check_process(schedules: ScheduleSet, facts: SchedulerFacts) -> None:
+    """The schedules must be of this scheduler's noise: same training steps, same f and g."""
+    ours, theirs = schedules.process, facts.process
+    same = ours.kind == "discrete" and ours.origin_T == theirs.T
+    same = same and np.allclose(ours.f, theirs.f[ours.origin], rtol=1e-5, atol=1e-7)
+    if not (same and np.allclose(ours.g, theirs.g[ours.origin], rtol=1e-5, atol=1e-7)):
+        raise UnsupportedModelError(
+            f"The schedules were made for the process {ours.name!r} (T = {ours.origin_T}), but this scheduler's config has "
+            f"{theirs.name!r} (T = {theirs.T}) with other noise levels. Optimise on this model."
+        )
+
+
+# diffusers reads the names of a config from the signature, which would show none of those behind **configuration.
+_own = list(inspect.signature(DPStrideScheduler.__init__).parameters.values())[:-1]
+_inherited = [p for p in inspect.signature(DDPMScheduler.__init__).parameters.values() if p.name != "self"]
+vars(DPStrideScheduler)["__init__"].__signature__ = inspect.Signature([*_own, *_inherited])

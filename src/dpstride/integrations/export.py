@@ -1,0 +1,146 @@
+"""Schedules go out: one path in the form that each sampler takes.
+
+A path is grid indices T … 0. diffusers and improved-diffusion count training steps from 0, so index t is their t − 1, and
+they add the clean end themselves; k-diffusion and flow-match schedulers take noise levels. Each function here is one such
+convention. Schedule has a method for each, which calls it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+
+
+def timesteps(schedule: Schedule) -> list[int]:
+    """Training steps from the noise end down, counted from 0: what diffusers' ``timesteps=`` takes."""
+    process = schedule.process
+    if process.kind != "discrete":
+        raise ValueError(
+            f"The process {process.name!r} is continuous, so its path has no training steps. Use sigmas: "
+            "schedule.for_diffusers() for a flow-match scheduler, or schedule.for_k_diffusion()."
+        )
+    return [int(process.origin[step]) - 1 for step in schedule.steps[:-1]]
+
+
+def sigmas(schedule: Schedule) -> list[float]:
+    """Noise levels g/f from the noise end down, without the final 0 (Euler-type schedulers add it).
+
+    For a rectified flow they are its own times t, as flow-match schedulers count.
+    """
+    process, steps = schedule.process, list(schedule.steps[:-1])
+    if process.name == "rectified_flow":
+        return [float(time) for time in process.times[steps]]
+    if (process.f[steps] == 0.0).any():
+        raise ValueError(
+            "The path starts at pure noise (f = 0), where sigma = g/f is infinite, so no sigma array can hold it. Use "
+            "for_diffusers() timesteps, or dpstride.sample."
+        )
+    return [float(value) for value in process.g[steps] / process.f[steps]]
+
+
+def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = None) -> list[int] | list[float]:
+    """What to pass to diffusers: a ``timesteps=`` list, or a ``sigmas=`` list where the scheduler counts noise levels.
+
+    Without ``scheduler``: timesteps for a discrete model, the flow's own times for a rectified flow. With one: the list for
+    that scheduler's ``sigmas=`` if it takes sigmas and no timesteps, or if it is a flow-match scheduler, whose shift is
+    undone beforehand because it will be applied again (``mu`` is that of a dynamic shift).
+    """
+    flow = schedule.process.name == "rectified_flow"
+    if scheduler is None:
+        return sigmas(schedule) if flow else timesteps(schedule)
+    import inspect
+
+    name = type(scheduler).__name__
+    takes = set(inspect.signature(scheduler.set_timesteps).parameters)
+    if "FlowMatch" in name:
+        if not flow:
+            raise ValueError(
+                f"{name} walks a rectified flow, but this schedule is of the process {schedule.process.name!r}."
+            )
+        return [_unshift(sigma, scheduler.config, mu) for sigma in sigmas(schedule)]
+    if flow:
+        raise ValueError(
+            f"This schedule is of a rectified flow, which {name} does not walk. Use a flow-match scheduler."
+        )
+    if "timesteps" in takes:
+        return timesteps(schedule)
+    if "sigmas" in takes:
+        return sigmas(schedule)
+    raise ValueError(
+        f"{name} takes neither timesteps nor sigmas (DDIM, PNDM, DEIS, EulerAncestral and LMS do not), and steps of its own "
+        "spacing would be silently wrong. Use DPStrideScheduler, which also has a DDIM mode, or DDPMScheduler."
+    )
+
+
+def for_k_diffusion(schedule: Schedule) -> Any:
+    """Noise levels from the noise end down with the final 0, a float32 tensor as k-diffusion's samplers take."""
+    import torch
+
+    if schedule.process.name == "rectified_flow":
+        raise ValueError(
+            "k-diffusion's samplers walk x_0 + sigma noise, not a rectified flow. Its sigmas for a flow-match scheduler are "
+            "schedule.for_diffusers()."
+        )
+    return torch.tensor([*sigmas(schedule), 0.0], dtype=torch.float32)
+
+
+def for_improved_diffusion(schedule: Schedule) -> set[int]:
+    """The set for ``SpacedDiffusion(use_timesteps=…)``."""
+    return set(timesteps(schedule))
+
+
+def timestep_respacing(schedule: Schedule) -> str:
+    """The same set as a ``--timestep_respacing`` string: one section per training step, holding 1 step or 0.
+
+    Sections are evenly filled there, so a path in general has no shorter form; with sections of one step it is exact.
+    """
+    kept = for_improved_diffusion(schedule)
+    return ",".join("1" if step in kept else "0" for step in range(schedule.process.origin_T))
+
+
+def to_csv(schedule: Schedule) -> str:
+    """One row per grid point of the path, from noise to clean data, as CSV text."""
+    process = schedule.process
+    log_snr = process.log_snr
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["k", "index", "training_step", "time", "f", "g", "log_snr", "sigma"])
+    for k, step in zip(range(schedule.budget, -1, -1), schedule.steps, strict=True):
+        f, g = float(process.f[step]), float(process.g[step])
+        training = "" if process.kind != "discrete" else int(process.origin[step])
+        sigma = g / f if f > 0.0 else math.inf
+        writer.writerow([k, step, training, repr(float(process.times[step])), repr(f), repr(g), log_snr[step], sigma])
+    return text.getvalue()
+
+
+def _unshift(sigma: float, config: Any, mu: float | None) -> float:
+    """The number that a flow-match scheduler's own shift turns into ``sigma``."""
+    for setting in (
+        "shift_terminal",
+        "use_karras_sigmas",
+        "use_exponential_sigmas",
+        "use_beta_sigmas",
+        "invert_sigmas",
+    ):
+        if config.get(setting):
+            raise ValueError(
+                f"The scheduler has {setting} = {config[setting]!r}, which replaces the sigmas it is given. Make it anew "
+                f"without: type(scheduler).from_config(scheduler.config, {setting}=None)."
+            )
+    if config.get("use_dynamic_shifting"):
+        if mu is None:
+            raise ValueError(
+                "The scheduler shifts its sigmas by mu, which depends on the image size (use_dynamic_shifting). Pass the "
+                "pipeline's mu, or use a scheduler made with use_dynamic_shifting=False, shift=1.0."
+            )
+        shift = math.exp(mu) if config.get("time_shift_type", "exponential") == "exponential" else mu
+    else:
+        shift = float(config.get("shift", 1.0))
+    return float(np.float64(sigma) / (shift - (shift - 1.0) * sigma))

@@ -1,0 +1,69 @@
+"""MODEL strings of the command line: which way in a text means, decided by what it looks like and nothing else.
+
+A file ending in .pt or .pth is an OpenAI checkpoint; ``package.module:function`` is the user's own code, the one case
+that runs any; everything else is a diffusers folder or hub id. Zoo names are resolved before this is asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..denoiser import Denoiser
+from .loaded import LoadedModel, UnsupportedModelError
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
+    """The model that ``text`` names.
+
+    ``flags`` go to `load_openai` for a checkpoint (preset=, flags=, repository=, …), to `load_diffusers` for a folder or
+    hub id (guidance_scale=, variance=, …), and to the function for ``package.module:function``.
+    """
+    name = os.fspath(text)
+    path = Path(name)
+    if path.suffix in (".pt", ".pth"):
+        from .openai import load_openai
+
+        return load_openai(path, **flags)
+    if not path.exists() and _FUNCTION.fullmatch(name):
+        return _from_function(name, flags)
+    if path.is_file():
+        raise UnsupportedModelError(
+            f"{name}: a model file must be an OpenAI checkpoint (.pt, .pth). Give a diffusers folder, or "
+            "package.module:function returning a dpstride.Denoiser."
+        )
+    if not path.is_dir() and not _HUB_ID.fullmatch(name):
+        raise UnsupportedModelError(
+            f"{name}: there is no such folder, and it is neither a hub id (owner/name) nor package.module:function."
+        )
+    from .diffusers import load_diffusers
+
+    return load_diffusers(name, **flags)
+
+
+def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel:
+    module_name, _, function_name = name.partition(":")
+    if os.getcwd() not in sys.path:  # as python -m does: the user's module is where the user stands
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UnsupportedModelError(f"{name}: the module {module_name!r} cannot be imported ({error}).") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UnsupportedModelError(f"{name}: {module_name!r} has no function {function_name!r}.")
+    result = function(**flags)
+    if isinstance(result, Denoiser):
+        return LoadedModel(result, notes=(f"made by {name}, which ran your code",))
+    if isinstance(result, LoadedModel):
+        return result
+    raise UnsupportedModelError(
+        f"{name} must return a dpstride.Denoiser (or a LoadedModel), not {type(result).__name__}."
+    )
