@@ -69,6 +69,26 @@ class Schedule:
         """The grid's times along the path (training steps for a discrete model)."""
         return tuple(float(self.process.times[step]) for step in self.steps)
 
+    # --- out, to the samplers people use; the conventions are in integrations/export.py --------------------------------
+
+    def for_diffusers(self, scheduler: Any = None, mu: float | None = None) -> list[int] | list[float]:
+        """The list for diffusers' ``timesteps=``, or for ``sigmas=`` where the scheduler (or a flow) counts noise levels."""
+        from .integrations.export import for_diffusers
+
+        return for_diffusers(self, scheduler, mu)
+
+    def for_k_diffusion(self) -> Any:
+        """Noise levels for k-diffusion's samplers, a tensor with the final 0."""
+        from .integrations.export import for_k_diffusion
+
+        return for_k_diffusion(self)
+
+    def for_improved_diffusion(self) -> set[int]:
+        """The set for improved-diffusion's ``SpacedDiffusion(use_timesteps=…)``."""
+        from .integrations.export import for_improved_diffusion
+
+        return for_improved_diffusion(self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as a schedule set of one budget."""
         ScheduleSet.of([self]).save(path)
