@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..process import ForwardProcess
-from .bins import BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
+from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
 
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-statistics"
@@ -151,13 +151,13 @@ class Statistics:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Statistics:
         """Read what `save` wrote; a truncated, foreign or newer file raises `StatisticsFileError`."""
-        tensors, metadata = read_safetensors(Path(path))
-        if not metadata["complete"]:
+        statistics, next_t = read_statistics(Path(path))
+        if next_t is not None:
             raise StatisticsFileError(
-                f"{path}: these statistics are not complete ({metadata['next_t'] - 1} of {metadata['T']} steps). Run the "
-                "same estimate again with this file as its checkpoint to finish them."
+                f"{path}: these statistics are not complete ({next_t - 1} of {statistics.process.T} steps). Run the same "
+                "estimate again with this file as its checkpoint to finish them."
             )
-        return from_tensors(tensors, metadata)
+        return statistics
 
 
 # --- layout shared by estimate (which fills) and costs (which read) ---------------------------------------------------
@@ -166,6 +166,20 @@ class Statistics:
 def block_of_sample(samples: int) -> npt.NDArray[np.int64]:
     """Block index of each of ``samples`` samples."""
     return np.arange(samples) * min(BLOCKS, samples) // samples
+
+
+def array_shapes(process: ForwardProcess, samples: int, discretised: bool, learned: bool) -> dict[str, tuple[int, ...]]:
+    """The plain arrays that statistics have, and their shapes."""
+    T, blocks = process.T, min(BLOCKS, samples)
+    shapes: dict[str, tuple[int, ...]] = {"squared_error": (T + 1, samples), "data_square": (samples,)}
+    if discretised:
+        shapes |= {"decoder_upper": (T + 1, samples), "decoder_blocks": (T + 1, blocks, BLOCK_NODES)}
+    if learned:
+        shapes |= {"fraction_sum": (T + 1, samples), "fraction_blocks": (T + 1, blocks, 2, BLOCK_NODES)}
+    if discretised and learned:
+        size = learned_decoder_size(process)
+        shapes |= {"learned_decoder": (T + 1, size), "learned_decoder_blocks": (T + 1, blocks, size)}
+    return shapes
 
 
 def residual_mesh(process: ForwardProcess, data_range: DataRange, t: int) -> GradedMesh:
@@ -217,16 +231,6 @@ def learned_decoder_nodes(process: ForwardProcess, t: int, size: int) -> Array:
 
 # --- safetensors -------------------------------------------------------------------------------------------------------
 
-_PLAIN = (
-    "squared_error",
-    "data_square",
-    "decoder_upper",
-    "decoder_blocks",
-    "fraction_sum",
-    "fraction_blocks",
-    "learned_decoder",
-    "learned_decoder_blocks",
-)
 _BINNED = ("residual_bins", "fraction_bins")
 _PROCESS = ("f", "g", "times", "origin", "input_scale")
 
@@ -234,7 +238,9 @@ _PROCESS = ("f", "g", "times", "origin", "input_scale")
 def to_tensors(statistics: Statistics) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """The arrays and the metadata of a complete file."""
     tensors = {f"process.{name}": getattr(statistics.process, name) for name in _PROCESS}
-    tensors |= {name: array for name in _PLAIN if (array := getattr(statistics, name)) is not None}
+    discretised, learned = statistics.data_range.levels is not None, statistics.fraction_bins is not None
+    shapes = array_shapes(statistics.process, statistics.samples, discretised, learned)
+    tensors |= {name: getattr(statistics, name) for name in shapes}
     for name in _BINNED:
         if (rows := getattr(statistics, name)) is not None:
             tensors |= {f"{name}.{part}": getattr(rows, part) for part in ("offsets", "bins", "moments")}
@@ -259,26 +265,54 @@ def to_tensors(statistics: Statistics) -> tuple[dict[str, npt.NDArray[Any]], dic
 
 
 def from_tensors(tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> Statistics:
-    """What `to_tensors` took apart."""
+    """What `to_tensors` took apart; a missing or misshapen part raises KeyError or ValueError."""
     arrays: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
     process = ForwardProcess(**arrays, **metadata["process"])
     option = metadata["data_range"]
-    fields: dict[str, Any] = {name: tensors[name] for name in _PLAIN if name in tensors}
-    fields |= {
-        name: BinnedRows(*(tensors[f"{name}.{part}"] for part in ("offsets", "bins", "moments")))
-        for name in _BINNED
-        if f"{name}.bins" in tensors
-    }
+    data_range = DataRange.parse(tuple(option) if isinstance(option, list) else option)
+    discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == "learned_range"
+    shapes = array_shapes(process, int(metadata["data"]["samples"]), discretised, learned)
+    fields: dict[str, Any] = {name: _shaped(tensors, name, shape) for name, shape in shapes.items()}
+    for name, weights in (("residual_bins", ()), ("fraction_bins", (2,))):
+        if discretised if name == "residual_bins" else learned:
+            offsets = _shaped(tensors, f"{name}.offsets", (process.T + 2,))
+            bins = _shaped(tensors, f"{name}.bins", (int(offsets[-1]),))
+            if offsets[0] != 0 or (np.diff(offsets) < 0).any() or (bins < 0).any():
+                raise ValueError(f"{name} has impossible offsets or bins")
+            fields[name] = BinnedRows(
+                offsets, bins, _shaped(tensors, f"{name}.moments", (bins.size, *weights, MOMENTS))
+            )
     return Statistics(
         process=process,
         dims=int(metadata["dims"]),
-        data_range=DataRange.parse(tuple(option) if isinstance(option, list) else option),
+        data_range=data_range,
         seed=int(metadata["seed"]),
         model=metadata["model"],
         data=metadata["data"],
         version=metadata["version"],
         **fields,
     )
+
+
+def _shaped(tensors: dict[str, npt.NDArray[Any]], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    if tensors[name].shape != shape:
+        raise ValueError(f"{name} has shape {tensors[name].shape}, not {shape}")
+    return tensors[name]
+
+
+def read_statistics(path: Path) -> tuple[Statistics, int | None]:
+    """What a file holds, and the first t that is still to be done; None when it is complete."""
+    tensors, metadata = read_safetensors(path)
+    try:
+        statistics = from_tensors(tensors, metadata)
+        next_t = None if metadata["complete"] else int(metadata["next_t"])
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise StatisticsFileError(
+            f"{path}: not valid statistics ({error!r}). The file is damaged; estimate again."
+        ) from error
+    if next_t is not None and not 1 <= next_t <= statistics.process.T + 1:
+        raise StatisticsFileError(f"{path}: next_t = {next_t} is not a step of its grid. The file is damaged.")
+    return statistics, next_t
 
 
 def write_safetensors(path: Path, tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> None:
@@ -312,7 +346,9 @@ def read_safetensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str,
                     "dpstride, or read it with the version that wrote it."
                 )
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header["metadata"])  # noqa: SIM118
-    except SafetensorError as error:
+    except StatisticsFileError:
+        raise
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise StatisticsFileError(
             f"{path}: not a whole safetensors file ({error}). It is truncated or of another kind; estimate again."
         ) from error

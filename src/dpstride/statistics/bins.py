@@ -41,6 +41,11 @@ class GradedMesh:
         """Number of bins, both sides."""
         return 2 * self.SIDE
 
+    @property
+    def reach(self) -> float:
+        """Largest distance from the centre that the bins hold."""
+        return float(self.sigma * self.UNIFORM * self.GROWTH ** (self.SIDE - self.UNIFORM))
+
     def locate(self, q: Any) -> tuple[Any, Any]:
         """Bin of each element (int64 tensor) and its position in the bin, in [−1, 1]."""
         offset = (q - self.centre) / self.sigma

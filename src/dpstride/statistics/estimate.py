@@ -50,7 +50,7 @@ def estimate(
         progress: show a progress bar (only ever on a terminal).
         checkpoint: a file to which finished rows are written as the work goes on, and from which it resumes.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
     gathered = Samples.read(data, samples, data_range)
@@ -95,25 +95,24 @@ class _Rows:
     def __init__(self, denoiser: Denoiser, data: Samples, seed: int) -> None:
         self.denoiser, self.data, self.seed = denoiser, data, seed
         self.process = denoiser.process
-        T, N = self.process.T, len(data)
+        N = len(data)
         self.blocks = artefact.block_of_sample(N)
-        B = int(self.blocks[-1]) + 1
         self.block_sizes = np.bincount(self.blocks).astype(np.float64)
         self.discretised = data.data_range.levels is not None
         self.learned = denoiser.variance == "learned_range"
-        self.plain: dict[str, Any] = {"squared_error": np.zeros((T + 1, N)), "data_square": self._data_square()}
+        shapes = artefact.array_shapes(self.process, N, self.discretised, self.learned)
+        self.plain: dict[str, Any] = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self.plain["data_square"] = self._data_square()
         self.residual_rows: _BinnedList = [_EMPTY_RESIDUALS] if self.discretised else None
         self.fraction_rows: _BinnedList = [_EMPTY_FRACTIONS] if self.learned else None
-        if self.discretised:
-            self.plain["decoder_upper"] = np.zeros((T + 1, N))
-            self.plain["decoder_blocks"] = np.zeros((T + 1, B, BLOCK_NODES))
-        if self.learned:
-            self.plain["fraction_sum"] = np.zeros((T + 1, N))
-            self.plain["fraction_blocks"] = np.zeros((T + 1, B, 2, BLOCK_NODES))
-        if self.learned and self.discretised:
-            size = artefact.learned_decoder_size(self.process)
-            self.plain["learned_decoder"] = np.zeros((T + 1, size))
-            self.plain["learned_decoder_blocks"] = np.zeros((T + 1, B, size))
+        # What must agree for two runs to be the same work; read before the network runs, which may change its values.
+        self.identity: dict[str, Any] = {
+            "process": self.process.fingerprint,
+            "model": denoiser.describe(),
+            "data": {"fingerprint": data.fingerprint, "samples": N},
+            "data_range": data.data_range.describe(),
+            "seed": seed,
+        }
 
     def _data_square(self) -> Array:
         squares = [
@@ -122,25 +121,14 @@ class _Rows:
         ]
         return np.asarray(torch.cat(squares).numpy())
 
-    def identity(self) -> dict[str, Any]:
-        """What must agree for two runs to be the same work."""
-        return {
-            "process": self.process.fingerprint,
-            "model": self.denoiser.describe(),
-            "data": {"fingerprint": self.data.fingerprint, "samples": len(self.data)},
-            "data_range": self.data.data_range.describe(),
-            "seed": self.seed,
-        }
-
     def statistics(self) -> Statistics:
-        identity = self.identity()
         return Statistics(
             process=self.process,
             dims=int(np.prod(self.data.shape)),
             data_range=self.data.data_range,
             seed=self.seed,
-            model=identity["model"],
-            data=identity["data"],
+            model=self.identity["model"],
+            data=self.identity["data"],
             residual_bins=None if self.residual_rows is None else BinnedRows.from_rows(self.residual_rows),
             fraction_bins=None if self.fraction_rows is None else BinnedRows.from_rows(self.fraction_rows),
             **self.plain,
@@ -154,14 +142,11 @@ class _Rows:
         for rows in (self.residual_rows, self.fraction_rows):
             if rows is not None:
                 del rows[next_t:]
-        artefact.write_safetensors(
-            path, tensors, metadata | {"complete": False, "next_t": next_t, "identity": self.identity()}
-        )
+        artefact.write_safetensors(path, tensors, metadata | {"complete": False, "next_t": next_t})
 
     def resume(self, path: Path) -> int:
         """Take over the finished rows of a checkpoint; the t to go on with."""
-        tensors, metadata = artefact.read_safetensors(path)
-        found = artefact.from_tensors(tensors, metadata)
+        found, unfinished = artefact.read_statistics(path)
         theirs = {
             "process": found.process.fingerprint,
             "model": found.model,
@@ -169,13 +154,13 @@ class _Rows:
             "data_range": found.data_range.describe(),
             "seed": found.seed,
         }
-        if different := [key for key, value in self.identity().items() if theirs[key] != value]:
+        if different := [key for key, value in self.identity.items() if theirs[key] != value]:
             raise ValueError(
                 f"{path} holds other work: {', '.join(different)} differ. Give another checkpoint file, or remove it."
             )
-        next_t = self.process.T + 1 if metadata["complete"] else int(metadata["next_t"])
+        next_t = self.process.T + 1 if unfinished is None else unfinished
         for name, array in self.plain.items():
-            array[...] = tensors[name]
+            array[...] = getattr(found, name)
         for name, rows in (("residual_bins", self.residual_rows), ("fraction_bins", self.fraction_rows)):
             if rows is not None:
                 binned = getattr(found, name)
@@ -246,6 +231,11 @@ class _Row:
         half_bin, g_t = rows.data.data_range.half_bin, float(rows.process.g[t])
         edge = batch.edge.flatten(1)
         q = signed_residual(e, batch.low_edge.flatten(1), edge)
+        if (most := float(q.abs().max())) > mesh.reach:
+            raise ValueError(
+                f"x0_hat is {most:.3g} away from the data at grid step t = {t}, more than any denoiser can be (at most "
+                f"{mesh.reach:.3g} is accepted). Check what the network predicts, or clip x0_hat."
+            )
         rows.plain["decoder_upper"][t, first:last] = _numpy(decoder_nats(q, edge, half_bin, g_t).sum(1))
         index, z = mesh.locate(q)
         index = (index + mesh.bins * edge + 2 * mesh.bins * block).flatten()

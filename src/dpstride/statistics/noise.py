@@ -30,7 +30,7 @@ def standard_normal(
     ``step`` is the training step (`ForwardProcess.origin`), so a thinned grid draws the same noise as the full one.
     """
     noise = np.empty((count, math.prod(shape)))
-    bits = np.random.Philox(key=[seed, step])
+    bits = np.random.Philox(key=np.array([seed, step], dtype=np.uint64))  # a list would pass seeds above 2**63 by float
     generator = np.random.Generator(bits)
     state: Any = bits.state  # setting it is ten times as fast as making a new bit generator per sample
     for row in range(count):

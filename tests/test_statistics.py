@@ -1,0 +1,729 @@
+"""Statistics: what one pass per (t, batch) leaves behind, against loops that compute the same from the definition."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from scipy.stats import norm
+from torch import Tensor, nn
+
+from dpstride import Denoiser, ForwardProcess, NonFiniteError, Statistics, StatisticsFileError, estimate
+from dpstride.statistics import artefact
+from dpstride.statistics.bins import chebyshev_matrix, chebyshev_nodes
+from dpstride.statistics.data import Samples
+from dpstride.statistics.noise import standard_normal
+
+Array = NDArray[Any]
+SHAPE = (2, 3)
+DIMS = 6
+IMAGES = torch.randint(0, 256, (37, *SHAPE), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+IMAGES[:, 0, 0] = torch.where(torch.arange(37) % 2 == 0, 0, 255).to(torch.uint8)  # both edges, often
+PROCESS = ForwardProcess.linear(9)
+KINDS = {"uint8": (IMAGES, "uint8"), "continuous": (IMAGES.double() / 100 - 1, "continuous")}
+
+
+class Net(nn.Module):
+    """A smooth network with a weight; it may be told to fail at some time, and it counts its calls."""
+
+    def __init__(self, learned: bool = False, dtype: torch.dtype = torch.float64, spread: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(0.7, dtype=dtype))
+        self.learned, self.spread = learned, spread
+        self.calls: list[tuple[int, int]] = []
+        self.before: Callable[[int], None] = lambda time: None
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        assert (time == time[0]).all()
+        self.calls.append((int(time[0]), len(x)))
+        self.before(int(time[0]))
+        phase = x + 0.1 * time.to(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
+        out = self.weight * torch.sin(phase)
+        return torch.cat([out, self.spread * torch.cos(3 * phase)], dim=1) if self.learned else out
+
+
+def denoiser_of(learned: bool = False, process: ForwardProcess = PROCESS, **options: Any) -> Denoiser:
+    net = Net(learned, options.pop("network_dtype", torch.float64), options.pop("spread", 1.0))
+    options = {"predicts": "x0", "clip": None, "variance": "learned_range" if learned else "posterior"} | options
+    return Denoiser(net, process, **options)
+
+
+def run(kind: str = "uint8", learned: bool = False, **options: Any) -> Statistics:
+    data, data_range = KINDS[kind]
+    denoiser = options.pop("denoiser", None) or denoiser_of(learned, options.pop("process", PROCESS))
+    return estimate(denoiser, options.pop("data", data), data_range=data_range, progress=False, **options)
+
+
+def fields_of(statistics: Statistics) -> dict[str, Any]:
+    """Every array of the statistics by name."""
+    tensors, metadata = artefact.to_tensors(statistics)
+    return tensors | {"metadata": json.dumps(metadata, sort_keys=True)}
+
+
+def assert_identical(found: Statistics, expected: Statistics) -> None:
+    ours, theirs = fields_of(found), fields_of(expected)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name, strict=True)
+
+
+# --- the definition, by plain loops -----------------------------------------------------------------------------------
+
+
+def plain_pass(denoiser: Denoiser, x: Tensor, seed: int, t: int) -> tuple[Array, Array | None]:
+    """Residuals e [N, dims] and fractions at t, one sample at a time."""
+    process, errors, fractions = denoiser.process, [], []
+    for n, sample in enumerate(x):
+        eps = standard_normal(seed, "forward", int(process.origin[t]), n, 1, tuple(sample.shape))
+        prediction = denoiser(process.f[t] * sample[None] + process.g[t] * eps, t)
+        errors.append((sample[None] - prediction.x0_hat).flatten().numpy())
+        if prediction.fraction is not None:
+            fractions.append(prediction.fraction.flatten().numpy())
+    return np.array(errors), np.array(fractions) if fractions else None
+
+
+def level_nats(levels: Array, x_hat: Array, sigma: Any) -> Array:
+    """−ln p of 8-bit levels: the Gaussian's mass between the borders of the level, the outer two open."""
+    centre = levels / 127.5 - 1.0
+    low = np.where(levels == 0, -np.inf, centre - 1.0 / 255.0)
+    high = np.where(levels == 255, np.inf, centre + 1.0 / 255.0)
+    flip = np.where(centre > x_hat, -1.0, 1.0)  # take the difference in the tail where it does not cancel
+    a, b = flip * (low - x_hat) / sigma, flip * (high - x_hat) / sigma
+    a, b = np.minimum(a, b), np.maximum(a, b)
+    with np.errstate(divide="ignore"):
+        gap = np.where(np.isinf(a), -np.inf, norm.logcdf(a) - norm.logcdf(b))
+    return np.asarray(-(norm.logcdf(b) + np.log(-np.expm1(gap))))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_what_plain_loops_say(kind: str, learned: bool) -> None:
+    """Float64 algebra: 1e-10 relative."""
+    statistics = run(kind, learned, seed=3, batch_size=8)
+    denoiser = denoiser_of(learned)
+    x = KINDS[kind][0].double() / 127.5 - 1.0 if kind == "uint8" else KINDS[kind][0]
+    levels, N = IMAGES.reshape(37, DIMS).numpy().astype(float), len(x)
+    assert (statistics.samples, statistics.dims, statistics.seed) == (N, DIMS, 3)
+    np.testing.assert_allclose(statistics.data_square, (x.flatten(1).numpy() ** 2).sum(1), rtol=1e-12)
+    for t in range(1, PROCESS.T + 1):
+        e, phi = plain_pass(denoiser, x, 3, t)
+        np.testing.assert_allclose(statistics.squared_error[t], (e**2).sum(1), rtol=1e-10)
+        if kind == "uint8":
+            x_hat = x.flatten(1).numpy() - e
+            assert statistics.decoder_upper is not None
+            upper = level_nats(levels, x_hat, PROCESS.g[t])
+            np.testing.assert_allclose(statistics.decoder_upper[t], upper.sum(1), rtol=1e-10)
+            check_residual_bins(statistics, t, levels, x_hat)
+        if learned:
+            assert phi is not None
+            check_fractions(statistics, t, e, phi)
+        if learned and kind == "uint8" and t < PROCESS.T:
+            check_learned_decoder(statistics, t, levels, x_hat, phi)
+    assert (statistics.fraction_bins is None) == (not learned)
+    assert (statistics.residual_bins is None) == (kind == "continuous")
+
+
+def check_residual_bins(statistics: Statistics, t: int, levels: Array, x_hat: Array) -> None:
+    """Mean cost at any decoder sigma of the range, from the bins."""
+    from dpstride.statistics.decoder import residual_costs
+
+    assert statistics.residual_bins is not None
+    bins, weights = statistics.residual_bins.row(t)
+    low, high = artefact.decoder_log_sigma_range(PROCESS, statistics.data_range, t)
+    for sigma in np.exp([low, 0.5 * (low + high), high]):
+        costs = residual_costs(statistics.residual_mesh(t), bins, 1.0 / 255.0, np.array([sigma]))[..., 0]
+        assert (weights * costs).sum() == pytest.approx(level_nats(levels, x_hat, sigma).sum(), rel=1e-9)
+
+
+def check_fractions(statistics: Statistics, t: int, e: Array, phi: Array) -> None:
+    """Σφ, and Σ exp(−φδ) and Σ e² exp(−φδ) over all elements (bins) and over each block (nodes)."""
+    assert statistics.fraction_sum is not None
+    assert statistics.fraction_bins is not None
+    assert statistics.fraction_blocks is not None
+    np.testing.assert_allclose(statistics.fraction_sum[t], phi.sum(1), rtol=1e-10, atol=1e-13 * DIMS)
+    bins, weights = statistics.fraction_bins.row(t)
+    low, high = artefact.fraction_range(PROCESS, t)
+    nodes = chebyshev_nodes(low, high, artefact.BLOCK_NODES)
+    block = statistics.block_of_sample
+    for number, weight in enumerate((np.ones_like(e), e**2)):
+        for delta in (0.0, 0.37 * high, high):
+            found = (weights[:, number] * np.exp(-statistics.fraction_mesh(t).points(bins) * delta)).sum()
+            assert found == pytest.approx((weight * np.exp(-phi * delta)).sum(), rel=1e-9)
+        for j, delta in enumerate(nodes):
+            per_sample = (weight * np.exp(-phi * delta)).sum(1)
+            means = np.bincount(block, per_sample) / np.bincount(block)
+            np.testing.assert_allclose(np.exp(statistics.fraction_blocks[t, :, number, j]), means, rtol=1e-9)
+
+
+def check_learned_decoder(statistics: Statistics, t: int, levels: Array, x_hat: Array, phi: Any) -> None:
+    """ln σ² = φ ln g_t² + (1 − φ) ln g̃²(t, t2) for every second step t2: the grid is short, so each is a node."""
+    assert statistics.learned_decoder is not None
+    assert statistics.learned_decoder_blocks is not None
+    block = statistics.block_of_sample
+    for j, t2 in enumerate(range(t + 1, PROCESS.T + 1)):
+        variance = np.exp(phi * 2 * np.log(PROCESS.g[t]) + (1 - phi) * np.log(PROCESS.posterior_variance(t2, t)))
+        nats = level_nats(levels, x_hat, np.sqrt(variance)).sum(1)
+        assert statistics.learned_decoder[t, j] == pytest.approx(nats.mean(), rel=1e-10)
+        np.testing.assert_allclose(
+            statistics.learned_decoder_blocks[t, :, j], np.bincount(block, nats) / np.bincount(block), rtol=1e-10
+        )
+
+
+def test_a_long_grid_interpolates_the_learned_decoder() -> None:
+    """More second steps than nodes: φ in [0, 1] to 1e-9 at every one."""
+    process = ForwardProcess.linear(150)
+    denoiser = denoiser_of(True, process)
+    statistics = estimate(denoiser, IMAGES[:3], progress=False)
+    assert statistics.learned_decoder is not None
+    size = statistics.learned_decoder.shape[1]
+    x, levels = IMAGES[:3].double() / 127.5 - 1.0, IMAGES[:3].reshape(3, DIMS).numpy().astype(float)
+    for t in (1, 20, 60):
+        delta = artefact.learned_decoder_delta(process, t)
+        assert delta.size > size
+        e, phi = plain_pass(denoiser, x, 0, t)
+        assert phi is not None
+        assert ((phi >= 0.0) & (phi <= 1.0)).all()
+        found = chebyshev_matrix(0.0, float(delta[0]), size, delta) @ statistics.learned_decoder[t]
+        for t2 in (t + 1, t + 2, t + 30, process.T):
+            variance = np.exp(phi * 2 * np.log(process.g[t]) + (1 - phi) * np.log(process.posterior_variance(t2, t)))
+            nats = level_nats(levels, x.flatten(1).numpy() - e, np.sqrt(variance)).sum(1).mean()
+            assert found[t2 - t - 1] == pytest.approx(nats, rel=1e-9)
+
+
+@given(st.integers(1, 200))
+def test_blocks_are_contiguous_and_as_equal_as_can_be(samples: int) -> None:
+    block = artefact.block_of_sample(samples)
+    sizes = np.bincount(block)
+    assert (np.diff(block) >= 0).all()
+    assert sizes.size == min(artefact.BLOCKS, samples)
+    assert sizes.max() - sizes.min() <= 1
+
+
+# --- Monte Carlo against the closed form ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "sub_vp", "rectified_flow"])
+def test_squared_error_of_gaussian_data_is_the_posterior_variance(name: str) -> None:
+    """x_0 ~ N(μ, v) and x_t = f x_0 + g ε: E[x_0 given x_t] = μ + v f/(v f² + g²) (x_t − f μ), and what remains is
+    v g²/(v f² + g²). Within 5 standard errors at each of 40 steps: a false alarm in 40 · 6e-7, if errors are normal.
+    """
+    process = getattr(ForwardProcess, name)(40)
+    mean, variance = 0.3, 0.49
+    f, g = (torch.from_numpy(np.array(array)) for array in (process.f, process.g))
+
+    def ideal(x: Tensor, time: Tensor) -> Tensor:
+        f_t, g_t = f[time + 1][:, None], g[time + 1][:, None]
+        return mean + variance * f_t / (variance * f_t**2 + g_t**2) * (x - f_t * mean)
+
+    x = mean + math.sqrt(variance) * torch.randn(
+        600, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5)
+    )
+    statistics = estimate(
+        Denoiser(ideal, process, predicts="x0", clip=None), x, data_range="continuous", progress=False, batch_size=600
+    )
+    exact = variance * process.g**2 / (variance * process.f**2 + process.g**2)
+    deviation = (statistics.mean_squared_error - exact)[1:] / statistics.standard_error[1:]
+    assert np.abs(deviation).max() < 5.0
+    per_sample = statistics.squared_error[7] / 4
+    assert statistics.mean_squared_error[7] == pytest.approx(per_sample.mean(), rel=1e-12)
+    assert statistics.standard_error[7] == pytest.approx(per_sample.std(ddof=1) / math.sqrt(600), rel=1e-12)
+
+
+def test_one_sample_has_no_standard_error() -> None:
+    statistics = run(data=IMAGES[:1])
+    assert np.isnan(statistics.standard_error).all()
+    assert np.isfinite(statistics.mean_squared_error).all()
+
+
+# --- one pass per (t, batch), and nothing depends on the batches ------------------------------------------------------
+
+
+@pytest.mark.parametrize(("batch_size", "sizes"), [(37, [37]), (100, [37]), (10, [10, 10, 10, 7]), (1, [1] * 37)])
+def test_one_network_pass_per_step_and_batch(batch_size: int, sizes: list[int]) -> None:
+    denoiser = denoiser_of(learned=True)
+    run(denoiser=denoiser, batch_size=batch_size)
+    network = denoiser.network
+    assert isinstance(network, Net)
+    assert network.calls == [(t - 1, size) for t in range(1, PROCESS.T + 1) for size in sizes]
+
+
+def assert_same_numbers(found: Statistics, expected: Statistics, rtol: float) -> None:
+    """Arrays to ``rtol``; bins by the sums that they stand for, since a rounding may move an element to the next bin."""
+    for name, shape in artefact.array_shapes(PROCESS, 37, expected.data_range.levels is not None, True).items():
+        array = getattr(expected, name)
+        if array is not None:
+            assert array.shape == shape
+            np.testing.assert_allclose(getattr(found, name), array, rtol=rtol, atol=rtol, err_msg=name)
+    for t in range(1, PROCESS.T + 1):
+        for rows, mesh in (("residual_bins", "residual_mesh"), ("fraction_bins", "fraction_mesh")):
+            if getattr(expected, rows) is not None:
+                sums = []
+                for statistics in (found, expected):
+                    bins, weights = getattr(statistics, rows).row(t)
+                    points = getattr(statistics, mesh)(t).points(bins % getattr(statistics, mesh)(t).bins)
+                    values = np.stack([np.ones_like(points), points, np.exp(-points)])
+                    sums.append((values[:, :, None] * weights.reshape(len(bins), -1, points.shape[1])).sum((1, 3)))
+                np.testing.assert_allclose(sums[0], sums[1], rtol=rtol, atol=rtol * 37 * DIMS, err_msg=rows)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_any_batch_size_and_any_split_give_the_same_statistics(
+    kind: str, learned: bool, dtype: torch.dtype, rtol: float
+) -> None:
+    """1e-12 with a float64 network, 1e-5 with one that rounds at 6e-8: steep costs amplify its roundings."""
+    data, _ = KINDS[kind]
+    expected = run(kind, denoiser=denoiser_of(learned, network_dtype=dtype), batch_size=37)
+    for batch_size in (4, 36):
+        assert_same_numbers(
+            run(kind, denoiser=denoiser_of(learned, network_dtype=dtype), batch_size=batch_size), expected, rtol
+        )
+    for split in ([1] * 37, [20, 1, 16]):
+        batches = list(data.split(split))
+        found = run(kind, denoiser=denoiser_of(learned, network_dtype=dtype), data=batches, batch_size=37)
+        assert_identical(found, expected)  # how the data came is no part of the work at all
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_first_samples_do_not_depend_on_those_after_them(learned: bool) -> None:
+    few, many = run(learned=learned, samples=8, batch_size=8), run(learned=learned, batch_size=8)
+    np.testing.assert_array_equal(few.squared_error, many.squared_error[:, :8])
+    np.testing.assert_array_equal(few.decoder_upper, many.decoder_upper[:, :8])
+
+
+def test_a_thinned_grid_repeats_the_rows_of_the_full_one_bit_for_bit() -> None:
+    steps = [2, 3, 7, 9]
+    full = run(learned=True, seed=11)
+    thinned = run(denoiser=denoiser_of(True).on_grid(PROCESS.subset(steps)), seed=11)
+    for row, t in enumerate(steps, start=1):
+        for name in ("squared_error", "decoder_upper", "fraction_sum"):
+            np.testing.assert_array_equal(getattr(thinned, name)[row], getattr(full, name)[t])
+
+
+def test_conditioning_reaches_the_network_with_its_samples() -> None:
+    """Labels are the first pixel, so a network that is given the right ones is right about it."""
+    labels = IMAGES[:, 0, 0].double() / 127.5 - 1.0
+
+    def network(x: Tensor, time: Tensor, label: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        out[:, 0, 0] = label
+        return out
+
+    denoiser = Denoiser(network, PROCESS, predicts="x0")
+    rest = (IMAGES.double() / 127.5 - 1.0).flatten(1)[:, 1:].square().sum(1)
+    for batch_size in (4, 37):
+        found = estimate(denoiser, (IMAGES, {"label": labels}), batch_size=batch_size, progress=False)
+        np.testing.assert_allclose(found.squared_error[3], rest.numpy(), rtol=1e-12)
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+SEEDS = st.one_of(st.integers(0, 100), st.sampled_from([2**32, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]))
+
+
+@given(SEEDS, st.sampled_from(["forward", "prior", "reverse"]), st.integers(0, 4000), st.integers(0, 10**6))
+def test_noise_depends_on_its_name_only(seed: int, purpose: Any, step: int, first: int) -> None:
+    """Philox with key (seed, step) and counter (·, ·, purpose, sample), drawn afresh for each sample."""
+    batch = standard_normal(seed, purpose, step, first, 3, (2, 5))
+    number = {"forward": 0, "prior": 1, "reverse": 2}[purpose]
+    for row in range(3):
+        key = np.array([seed, step], dtype=np.uint64)
+        bits = np.random.Philox(key=key, counter=np.array([0, 0, number, first + row], dtype=np.uint64))
+        np.testing.assert_array_equal(batch[row].flatten(), np.random.Generator(bits).standard_normal(10))
+
+
+def test_no_two_streams_are_alike() -> None:
+    names = [
+        (seed, purpose, step, sample)
+        for seed in (0, 1, 2**63, 2**63 + 1, 2**64 - 1)
+        for purpose in ("forward", "prior", "reverse")
+        for step in (0, 1, 1000)
+        for sample in (0, 1, 70000)
+    ]
+    draws = [standard_normal(seed, purpose, step, sample, 1, (2,)) for seed, purpose, step, sample in names]  # type: ignore[arg-type]
+    assert len({tuple(draw.flatten().tolist()) for draw in draws}) == len(names)
+
+
+def test_noise_is_standard_normal_and_uncorrelated_between_samples_and_steps() -> None:
+    """n = 200,000: means within 5/sqrt(n), squares within 5 sqrt(2/n), correlations of neighbours within 5/sqrt(n)."""
+    here = standard_normal(7, "forward", 3, 0, 2000, (100,)).numpy()
+    above = standard_normal(7, "forward", 4, 0, 2000, (100,)).numpy()
+    n = here.size
+    assert abs(here.mean()) < 5 / math.sqrt(n)
+    assert abs((here**2).mean() - 1.0) < 5 * math.sqrt(2 / n)
+    assert abs((here[1:] * here[:-1]).mean()) < 5 / math.sqrt(n)
+    assert abs((here * above).mean()) < 5 / math.sqrt(n)
+
+
+def test_other_seeds_give_other_statistics_and_the_same_seed_the_same() -> None:
+    assert_identical(run(seed=1), run(seed=1))
+    assert_identical(run(seed=np.int64(1)), run(seed=1))  # type: ignore[arg-type]
+    assert (run(seed=1).squared_error[1:] != run(seed=2).squared_error[1:]).all()
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["linear", "thinned", "rectified_flow", "ve"])
+def test_every_field_comes_back_from_its_file(kind: str, learned: bool, name: str, tmp_path: Path) -> None:
+    process = {
+        "linear": PROCESS,
+        "thinned": PROCESS.subset([2, 5]),
+        "rectified_flow": ForwardProcess.rectified_flow(3),
+        "ve": ForwardProcess.ve([0.0, 0.5, 7.0]),
+    }[name]
+    saved = run(kind, denoiser=denoiser_of(learned, process, name="mine"), seed=5, samples=6)
+    path = tmp_path / "new folder" / "statistics.safetensors"
+    saved.save(path)
+    loaded = Statistics.load(path)
+    assert_identical(loaded, saved)
+    assert loaded.process.fingerprint == saved.process.fingerprint
+    assert (loaded.process.name, loaded.process.kind) == (saved.process.name, saved.process.kind)
+    assert loaded.data_range == saved.data_range
+    assert (loaded.model, loaded.data, loaded.version) == (saved.model, saved.data, saved.version)
+    assert loaded.model["name"] == "mine"
+    assert [p.name for p in path.parent.iterdir()] == [path.name]  # no temporary file stays
+
+
+def test_levels_with_their_own_range_come_back(tmp_path: Path) -> None:
+    data = torch.arange(12).reshape(4, 3)
+    saved = estimate(denoiser_of(clip=(0, 2)), data, data_range=("levels", 12, 0, 2), progress=False)
+    saved.save(tmp_path / "s")
+    assert Statistics.load(tmp_path / "s").data_range == artefact.DataRange(12, 0.0, 2.0)
+
+
+@pytest.fixture(scope="module")
+def whole_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("statistics") / "whole"
+    run(learned=True, samples=4).save(path)
+    return path.read_bytes()
+
+
+def test_a_truncated_file_is_refused_wherever_it_was_cut(whole_file: bytes, tmp_path: Path) -> None:
+    header = 8 + int.from_bytes(whole_file[:8], "little")
+    cuts = {0, 1, 7, 8, 9, header - 1, header, header + 1, len(whole_file) - 1}
+    cuts |= {int(c) for c in np.linspace(10, len(whole_file) - 2, 60)}
+    path = tmp_path / "cut"
+    for cut in sorted(cuts):
+        path.write_bytes(whole_file[:cut])
+        with pytest.raises(
+            StatisticsFileError, match=r"cut: not a whole safetensors file .* truncated or of another kind"
+        ):
+            Statistics.load(path)
+    path.write_bytes(whole_file)
+    Statistics.load(path)
+
+
+def test_a_damaged_header_is_refused_or_read_but_never_crashes(whole_file: bytes, tmp_path: Path) -> None:
+    """One bit of every third header byte is flipped. Where names, shapes or structure break, the error says so; a
+    digit of the seed or a letter of a name may still be read, for there is no checksum.
+    """
+    header = 8 + int.from_bytes(whole_file[:8], "little")
+    path, refused, read = tmp_path / "flipped", 0, 0
+    for place in range(0, header, 3):
+        damaged = bytearray(whole_file)
+        damaged[place] ^= 1 << (place % 7)
+        path.write_bytes(bytes(damaged))
+        try:
+            Statistics.load(path)
+            read += 1
+        except StatisticsFileError:
+            refused += 1
+    assert refused > read
+
+
+def rewrite(
+    source: Path,
+    target: Path,
+    header: dict[str, str] | None = None,
+    metadata: dict[str, Any] | None = None,
+    change: Callable[[dict[str, Array]], Any] = lambda tensors: None,
+) -> None:
+    with safe_open(source, framework="numpy") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        found = file.metadata()
+    change(tensors)
+    if metadata is not None:
+        found["metadata"] = json.dumps(json.loads(found["metadata"]) | metadata)
+    save_file(tensors, target, metadata=found | (header or {}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"header": {"format": "pt"}}, r"format 'pt' is not 'dpstride-statistics'; it is not a statistics file"),
+        ({"header": {"format_version": "2"}}, r"format version 2 is not 1; estimate again .* version that wrote it"),
+        ({"header": {"metadata": "{"}}, r"not a whole safetensors file"),
+        ({"header": {"metadata": "[]"}}, r"not valid statistics"),
+        ({"header": {"metadata": "{}"}}, r"not valid statistics \(KeyError\('process'\)\)\. The file is damaged"),
+        (
+            {"metadata": {"complete": False, "next_t": 4}},
+            r"not complete \(3 of 9 steps\)\. Run the same estimate again",
+        ),
+        ({"metadata": {"complete": False, "next_t": 40}}, r"next_t = 40 is not a step of its grid"),
+        ({"metadata": {"complete": False}}, r"not valid statistics \(KeyError\('next_t'\)\)"),
+        ({"metadata": {"data_range": "int7"}}, r"not valid statistics .*data_range must be"),
+        ({"metadata": {"dims": "many"}}, r"not valid statistics"),
+        (
+            {"change": lambda tensors: tensors.pop("squared_error")},
+            r"not valid statistics \(KeyError\('squared_error'\)\)",
+        ),
+        ({"change": lambda tensors: tensors.pop("residual_bins.bins")}, r"KeyError\('residual_bins\.bins'\)"),
+        (
+            {"change": lambda tensors: tensors.update(decoder_upper=tensors["decoder_upper"][1:])},
+            r"decoder_upper has shape \(9, 4\), not \(10, 4\)",
+        ),
+        (
+            {"change": lambda tensors: tensors.update({"process.g": tensors["process.g"][::-1].copy()})},
+            r"not valid statistics .*clean data",
+        ),
+        (
+            {
+                "change": lambda tensors: tensors.update(
+                    {"residual_bins.offsets": tensors["residual_bins.offsets"][::-1].copy()}
+                )
+            },
+            r"not valid statistics",
+        ),
+    ],
+)
+def test_other_formats_versions_and_contents_are_refused(
+    changes: dict[str, Any], message: str, whole_file: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "whole").write_bytes(whole_file)
+    rewrite(tmp_path / "whole", tmp_path / "changed", **changes)
+    with pytest.raises(StatisticsFileError, match=message):
+        Statistics.load(tmp_path / "changed")
+
+
+def test_what_is_no_safetensors_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("once upon a time " * 100)
+    with pytest.raises(StatisticsFileError, match="not a whole safetensors file"):
+        Statistics.load(tmp_path / "text")
+    save_file({"weight": np.zeros(3)}, tmp_path / "model")
+    with pytest.raises(StatisticsFileError, match=r"format None is not 'dpstride-statistics'"):
+        Statistics.load(tmp_path / "model")
+    for missing in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(StatisticsFileError, match="there is no such file"):
+            Statistics.load(missing)
+
+
+def test_statistics_of_one_process_are_not_used_with_another() -> None:
+    statistics = run()
+    statistics.check_process(ForwardProcess.linear(9))
+    for other in (ForwardProcess.cosine(9), ForwardProcess.linear(8), PROCESS.subset([3, 9])):
+        with pytest.raises(
+            ValueError, match=r"estimated on the process 'linear' \(T = 9.*not on .*Estimate them again"
+        ):
+            statistics.check_process(other)
+
+
+# --- interruption -----------------------------------------------------------------------------------------------------
+
+
+class PowerCutError(Exception):
+    pass
+
+
+def stop_at(denoiser: Denoiser, t: int, error: BaseException) -> Net:
+    network = denoiser.network
+    assert isinstance(network, Net)
+
+    def before(time: int) -> None:
+        if time + 1 == t:
+            raise error
+
+    network.before = before
+    return network
+
+
+@pytest.mark.parametrize("error", [PowerCutError("power"), KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_finished_rows_survive_whatever_stops_the_work(
+    kind: str, learned: bool, error: BaseException, tmp_path: Path
+) -> None:
+    expected = run(kind, learned, batch_size=10)
+    path, denoiser = tmp_path / "checkpoint", denoiser_of(learned)
+    network = stop_at(denoiser, 6, error)
+    with pytest.raises(type(error)):
+        run(kind, denoiser=denoiser, batch_size=10, checkpoint=path)
+    with pytest.raises(StatisticsFileError, match=r"not complete \(5 of 9 steps\)"):
+        Statistics.load(path)
+    stop_at(denoiser, 8, error)
+    with pytest.raises(type(error)):  # a second interruption, after a resumption
+        run(kind, denoiser=denoiser, batch_size=10, checkpoint=path)
+    network.before, network.calls = lambda time: None, []
+    resumed = run(kind, denoiser=denoiser, batch_size=10, checkpoint=path)
+    assert [time + 1 for time, _ in network.calls] == [8] * 4 + [9] * 4  # only what was missing
+    assert_identical(resumed, expected)
+    assert_identical(Statistics.load(path), expected)
+    network.calls = []
+    assert_identical(run(kind, denoiser=denoiser, batch_size=10, checkpoint=path), expected)
+    assert network.calls == []  # a complete file needs no network
+
+
+def test_nothing_is_written_when_nothing_was_done(tmp_path: Path) -> None:
+    denoiser = denoiser_of()
+    stop_at(denoiser, 1, PowerCutError())
+    with pytest.raises(PowerCutError):
+        run(denoiser=denoiser, checkpoint=tmp_path / "checkpoint")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_rows_are_written_as_the_work_goes_on(learned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process runs no handler: what the file held at that moment must do."""
+    monkeypatch.setattr("dpstride.statistics.estimate.CHECKPOINT_SECONDS", -1.0)
+    path, denoiser = tmp_path / "checkpoint", denoiser_of(learned)
+    network = denoiser.network
+    assert isinstance(network, Net)
+    network.before = lambda time: shutil.copy(path, tmp_path / "killed") if time + 1 == 5 and path.exists() else None
+    expected = run(denoiser=denoiser, batch_size=10, checkpoint=path)
+    network.before, network.calls = lambda time: None, []
+    resumed = run(denoiser=denoiser, batch_size=10, checkpoint=tmp_path / "killed")
+    assert sorted({time + 1 for time, _ in network.calls}) == [5, 6, 7, 8, 9]
+    assert_identical(resumed, expected)
+
+
+def test_a_network_that_counts_itself_can_be_resumed(tmp_path: Path) -> None:
+    """Plain values that a callable holds are part of its fingerprint; they are read before the work, not after it."""
+
+    class Counting:
+        def __init__(self) -> None:
+            self.count = 0
+            self.scale = 0.5
+
+        def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+            self.count += 1
+            if stopping[0] and int(time[0]) == 4:
+                raise PowerCutError
+            return self.scale * x
+
+    stopping = [True]
+    path = tmp_path / "checkpoint"
+    with pytest.raises(PowerCutError):
+        estimate(Denoiser(Counting(), PROCESS), IMAGES, checkpoint=path, progress=False)
+    stopping[0] = False
+    network = Counting()
+    estimate(Denoiser(network, PROCESS), IMAGES, checkpoint=path, progress=False)
+    assert network.count == 5
+
+
+@pytest.mark.parametrize(
+    ("different", "changes"),
+    [
+        ("seed", {"seed": 1}),
+        ("data", {"data": IMAGES.flip(0)}),
+        ("data", {"samples": 30}),
+        ("process", {"process": ForwardProcess.cosine(9)}),
+        ("process", {"process": PROCESS.subset([1, 9])}),
+        ("model", {"denoiser": denoiser_of(clip=(-1, 1))}),
+        ("model", {"denoiser": denoiser_of(predicts="eps")}),
+        ("model", {"denoiser": denoiser_of(learned=True)}),
+        ("model", {"denoiser": denoiser_of(time_input="time")}),
+    ],
+)
+def test_a_checkpoint_of_other_work_is_refused_and_kept(
+    different: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    run(checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=rf"checkpoint holds other work: {different} differ\. Give another checkpoint"):
+        run(checkpoint=path, **changes)
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_with_other_weights_or_range_is_refused(tmp_path: Path) -> None:
+    path, denoiser = tmp_path / "checkpoint", denoiser_of()
+    run(denoiser=denoiser, checkpoint=path)
+    network = denoiser.network
+    assert isinstance(network, Net)
+    with torch.no_grad():
+        network.weight += 0.1
+    with pytest.raises(ValueError, match="holds other work: model differ"):
+        run(denoiser=denoiser, checkpoint=path)
+    with pytest.raises(ValueError, match="holds other work: data, data_range differ"):
+        estimate(denoiser_of(), IMAGES, data_range=("levels", 256, 0, 1), checkpoint=path, progress=False)
+
+
+def test_a_damaged_checkpoint_is_refused(whole_file: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(whole_file[:-5])
+    with pytest.raises(StatisticsFileError, match="checkpoint: not a whole safetensors file"):
+        run(checkpoint=path)
+
+
+# --- bad input and warnings -------------------------------------------------------------------------------------------
+
+
+def test_nan_from_the_network_names_the_step_and_keeps_the_rows(tmp_path: Path) -> None:
+    def network(x: Tensor, time: Tensor) -> Tensor:
+        return x / (0.0 if int(time[0]) == 3 else 1.0)
+
+    with pytest.raises(NonFiniteError, match="at grid step t = 4"):
+        estimate(Denoiser(network, PROCESS), IMAGES, checkpoint=tmp_path / "c", progress=False)
+    with pytest.raises(StatisticsFileError, match=r"not complete \(3 of 9 steps\)"):
+        Statistics.load(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, r"seed must be a whole number from 0 to 2\*\*64 - 1, not -1"),
+        ({"seed": 2**64}, r"seed must be a whole number"),
+        ({"seed": 1.5}, r"seed must be a whole number .* not 1\.5"),
+        ({"seed": True}, r"seed must be a whole number .* not True"),
+        ({"batch_size": 0}, r"batch_size must be a whole number of at least 1, not 0"),
+        ({"batch_size": 2.0}, r"batch_size must be a whole number of at least 1, not 2\.0"),
+        ({"samples": 38}, r"samples = 38, but the data has only 37"),
+        (
+            {"data": IMAGES.reshape(37, 6), "denoiser": denoiser_of(shape=SHAPE)},
+            r"shape \(2, 3\), but the data has shape \(6,\)",
+        ),
+        (
+            {"denoiser": denoiser_of(True, spread=100.0)},
+            r"phi = \(v \+ 1\)/2 reached \d+\.?\d* at grid step t = 1; .* hold v\?",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(**options)
+
+
+def test_a_denoiser_out_of_all_bounds_is_refused() -> None:
+    """The bins of residuals reach 2e10 times the least sigma; beyond, sums would be wrong in silence."""
+    denoiser = Denoiser(lambda x, time: x + 1e8, PROCESS, predicts="x0", clip=None)
+    with pytest.raises(ValueError, match=r"x0_hat is 1e\+08 away from the data at grid step t = 1.*clip x0_hat"):
+        run(denoiser=denoiser)
+    assert np.isfinite(run("continuous", denoiser=denoiser).squared_error).all()
+
+
+def test_clipping_that_the_data_exceeds_is_warned_about() -> None:
+    message = r"clipped to \(-1\.0, 1\.0\), but the data spans \[0, 2\].* Pass clip=None, or the data's own range"
+    with pytest.warns(UserWarning, match=message):
+        estimate(denoiser_of(clip=(-1, 1)), torch.tensor([[0, 2]]), data_range=("levels", 3, 0, 2), progress=False)
+    with pytest.warns(UserWarning, match=r"the data spans \[-1, 1\.55\]"):
+        run("continuous", denoiser=denoiser_of(clip=(-1, 1)))
+    run(denoiser=denoiser_of(clip=(-1, 1)))  # 8-bit data lies in [−1, 1]: no warning, which would be an error here
+
+
+def test_samples_that_were_read_before_are_taken() -> None:
+    assert_identical(run(data=Samples.read(IMAGES)), run())
