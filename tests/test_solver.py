@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstride.solver import Solution, recurrence, solve
+from dpstride.solver import Solution, monge, recurrence, solve, solve_lines
+from dpstride.solver.paths import StoredPaths
 
 Array = NDArray[np.float64]
 
@@ -177,10 +178,13 @@ def test_pairs_at_the_edges_of_tiles() -> None:
 
 def test_the_number_of_threads_changes_nothing() -> None:
     L = np.abs(random_table(np.random.default_rng(9), 2 * recurrence.CHUNK + 70, "real"))
-    one, two, many = (recurrence.solve(L, None, len(L) - 1, workers) for workers in (1, 2, 5))
-    for other in (two, many):
-        np.testing.assert_array_equal(one[0], other[0])
-        np.testing.assert_array_equal(one[1].D, other[1].D)
+    answers = []
+    for workers in (1, 2, 5):
+        paths = StoredPaths.empty(len(L) - 1, 1, len(L) - 1)
+        answers.append((recurrence.solve(L, L[:, 0], len(L) - 1, paths, workers), paths.D))
+    for costs, D in answers[1:]:
+        np.testing.assert_array_equal(costs, answers[0][0])
+        np.testing.assert_array_equal(D, answers[0][1])
 
 
 def test_fewer_budgets_are_the_same_answers() -> None:
@@ -276,3 +280,149 @@ def test_a_plain_array_has_neither_bits_per_dim_nor_schedules() -> None:
         solution.bpd(2)
     with pytest.raises(ValueError, match="A Schedule needs the grid's times"):
         solution.schedule(2)
+
+
+def monge_table(rng: np.random.Generator, T: int, kind: str) -> Array:
+    """L[t, s] = a_t + b_s − the sum of a non-negative density over rows up to t and columns up to s."""
+    if kind == "ties":
+        density = rng.integers(0, 2, (T + 1, T + 1)) * (rng.random((T + 1, T + 1)) < 0.1)
+        L = rng.integers(0, 3, (T + 1, 1)) + rng.integers(0, 3, T + 1) - density.cumsum(0).cumsum(1).astype(float)
+    else:
+        L = rng.normal(size=(T + 1, 1)) + rng.normal(size=T + 1) - rng.random((T + 1, T + 1)).cumsum(0).cumsum(1)
+    L[1:, 0] = rng.integers(0, 4 * T, T)
+    L[1:, 0][rng.random(T) < 0.2] = np.inf
+    L[np.triu_indices(T + 1)] = np.nan
+    return L
+
+
+@pytest.mark.parametrize("kind", ["real", "ties"])
+@pytest.mark.parametrize("T", [*range(2, 12), 63, 64, 65, 130])
+def test_monge_tables_have_the_answers_of_any_table(T: int, kind: str) -> None:
+    L = monge_table(np.random.default_rng(T), T, kind)
+    violation = monge.violation(L, 1)
+    assert violation < 1e-6
+    for K in {1, 2, T // 2 + 1, T}:
+        quick, plain = StoredPaths.empty(T, 1, K), StoredPaths.empty(T, 1, K)
+        costs = monge.solve(L, L[:, 0], K, violation, quick)
+        if costs is not None:
+            np.testing.assert_array_equal(costs, recurrence.solve(L, L[:, 0], K, plain))
+            for k in range(1, K + 1):
+                places = plain.at(k, np.arange(k, T + 1))
+                np.testing.assert_array_equal(quick.D[places], plain.D[places])
+    if np.isfinite(plain_recurrence(L)[0][:, -1]).any():
+        check_against_plain_recurrence(L)
+
+
+def test_monge_shortcut_is_taken_and_given_up_where_everything_ties() -> None:
+    """Non-decreasing M makes `posterior` Monge; a constant table is Monge too, with nothing to tell one s from another."""
+    rising = table_of_lines(*lines_like_a_model(np.random.default_rng(3), 200, noise=0.0))
+    for L, taken in ((rising, True), (np.ones((201, 201)), False)):
+        violation = monge.violation(L, 1)
+        assert violation < math.inf
+        assert (monge.solve(L, L[:, 0], 200, violation, StoredPaths.empty(200, 1, 200)) is not None) == taken
+        check_against_plain_recurrence(L)
+
+
+@pytest.mark.parametrize("t, s, change", [(29, 28, -50), (3, 1, 50), (30, 1, -50), (17, 9, -50), (17, 9, math.inf)])
+def test_one_entry_out_of_line_is_not_monge(t: int, s: int, change: float) -> None:
+    L = monge_table(np.random.default_rng(1), 30, "real")
+    L[t, s] += change
+    assert monge.violation(L, 1) == math.inf
+    check_against_plain_recurrence(L)
+
+
+def lines_like_a_model(rng: np.random.Generator, T: int, noise: float) -> tuple[Array, Array, Array]:
+    """snr from 1e7 down, E Σ e² that rises with t but for the noise, and a decoder that gets worse with t."""
+    snr = np.concatenate(([np.inf], np.geomspace(1e7, 1e-4, T)))
+    M = 60 / (1 + 0.05 * snr) * np.exp(noise * rng.normal(size=T + 1))
+    return snr, M, 3000 + 1500 * np.log1p(100 * M)
+
+
+def table_of_lines(snr: Array, M: Array, decoder: Array) -> Array:
+    L = np.full((len(snr), len(snr)), np.inf)
+    for t in range(1, len(snr)):
+        L[t, 1:t] = 0.5 * (snr[1:t] - snr[t]) * M[t]
+    L[1:, 0] = decoder[1:]
+    return L
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 0.01, 0.5, 3.0])
+@pytest.mark.parametrize("T", [1, 2, 3, 17, 400])
+def test_lines_have_the_costs_of_their_table(T: int, noise: float) -> None:
+    lines = lines_like_a_model(np.random.default_rng(T), T, noise)
+    L = table_of_lines(*lines)
+    solution, expected = solve_lines(*lines, T), solve(L)
+    np.testing.assert_allclose(solution.costs[1:], expected.costs[1:], rtol=1e-12)
+    for K in range(1, T + 1):
+        assert path_cost(L, solution.path(K)) == pytest.approx(solution.cost_nats(K), rel=1e-13)
+
+
+def test_lines_break_ties_as_the_table_does() -> None:
+    """In small integers every sum is exact, so ties are true ties: equal slopes, concurrent lines, M = 0 and all."""
+    rng = np.random.default_rng(12)
+    for _ in range(300):
+        T = int(rng.integers(1, 40))
+        snr = np.sort(rng.integers(0, rng.choice([3, 50]), T + 1).astype(float))[::-1].copy()
+        M = 2.0 * rng.integers(0, rng.choice([2, 20]), T + 1)
+        decoder = rng.integers(0, 30, T + 1).astype(float)
+        decoder[rng.random(T + 1) < 0.3] = np.inf
+        decoder[T] = 10.0
+        solution, expected = solve_lines(snr, M, decoder, T), solve(table_of_lines(snr, M, decoder))
+        np.testing.assert_array_equal(solution.costs, expected.costs)
+        for K in np.flatnonzero(np.isfinite(expected.costs)):
+            assert solution.path(K) == expected.path(K)
+
+
+def test_lines_with_many_points() -> None:
+    T = 70_000  # argmins no longer fit in 16 bits
+    lines = lines_like_a_model(np.random.default_rng(2), T, noise=0.1)
+    snr, M, decoder = lines
+    solution = solve_lines(*lines, 12, table=Table(np.empty(0)))
+    for K in (1, 2, 12):
+        path = solution.path(K)
+        steps = list(itertools.pairwise(path[:-1]))
+        cost = decoder[path[-2]] + sum(0.5 * (snr[s] - snr[t]) * M[t] for t, s in steps)
+        assert cost == pytest.approx(solution.cost_nats(K), rel=1e-13)
+    assert max(solution.path(12)[1:]) < T
+    assert solution.schedule(2) == (tuple(solution.path(2)), solution.cost_nats(2))
+    # The two-step optimum by trying every point.
+    tried = decoder[1:T] + 0.5 * (snr[1:T] - snr[T]) * M[T]
+    assert solution.cost_nats(2) == pytest.approx(tried.min(), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"snr": [[9, 3, 1]]}, r"snr must be one row .* shape is \(1, 3\)"),
+        ({"M": [1.0]}, r"M must be one row \[T\+1\] with T >= 1"),
+        ({"M": [0, 1, 1, 1]}, r"one grid, but have lengths \{'snr': 3, 'M': 4, 'decoder': 3\}"),
+        ({"snr": [9, 1, 3]}, r"snr must not rise with t; .* snr\[1\] = 1\.0"),
+        ({"snr": [9, math.inf, 3]}, r"snr must be finite and not negative, but snr\[1\] = inf"),
+        ({"snr": [9, 3, -1]}, r"snr must be finite and not negative, but snr\[2\] = -1\.0"),
+        ({"M": [0, 1, -1]}, r"M must be finite and not negative, being a mean of squares, but M\[2\] = -1\.0"),
+        ({"M": [0, math.nan, 1]}, r"M\[1\] = nan"),
+        ({"decoder": [0, math.nan, 1]}, r"decoder must be finite, or inf .* decoder\[1\] = nan"),
+        ({"decoder": [0, 1, -math.inf]}, r"decoder\[2\] = -inf"),
+        ({"decoder": [0, math.inf, math.inf]}, "Every path from T = 2 to 0 with at most 2 steps has infinite cost"),
+        ({"max_budget": 3}, "max_budget must lie between 1 and T = 2, but is 3"),
+    ],
+)
+def test_lines_that_are_none_are_refused(change: dict[str, object], message: str) -> None:
+    arguments: dict[str, object] = {"snr": [math.inf, 3, 1], "M": [0, 1, 1], "decoder": [0, 1, 1], "max_budget": 2}
+    assert solve_lines(**arguments).path(2) == [2, 1, 0]  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        solve_lines(**{**arguments, **change})  # type: ignore[arg-type]
+
+
+def test_the_table_is_neither_changed_nor_needed_afterwards() -> None:
+    L = random_table(np.random.default_rng(4), 40, "ties")
+    L[40, 0] = 0.0
+    before = L.copy()
+    solution = solve(L)
+    np.testing.assert_array_equal(L, before)
+    assert L.flags.writeable
+    path = solution.path(1)
+    L[:] = np.nan
+    assert solution.path(1) == path
+    before.setflags(write=False)
+    np.testing.assert_array_equal(solve(before).costs, solution.costs)

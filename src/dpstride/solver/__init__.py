@@ -5,6 +5,10 @@ numbers mean stays in the cost table it was given, which also turns a path into 
 beside this one, one per kind of table, and all give the same costs and the same paths:
 
     recurrence.py   any table
+    monge.py        tables whose argmins rise with t, found out by looking
+    envelope.py     `posterior` variance, whose table need not exist
+    paths.py        the argmins all of them leave, read by Solution.path
+    compiled.py     how they are compiled, and the inner loop
 """
 
 from __future__ import annotations
@@ -12,20 +16,19 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Solution", "solve"]
+if TYPE_CHECKING:
+    from .paths import StoredPaths
+
+__all__ = ["Solution", "solve", "solve_lines"]
 
 
-class PathReader(Protocol):
-    """What a kernel leaves behind so that any path can be read later."""
-
-    def read(self, budget: int) -> list[int]:
-        """The best path of this budget, from T down to 0."""
-        ...
+# Below this many budgets, checking a table costs more than the check can save.
+MONGE_FROM_BUDGETS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +47,7 @@ class Solution:
     max_budget: int
     costs: NDArray[np.float64]
     table: Any = field(repr=False)
-    _paths: PathReader = field(repr=False)
-    _first_budget: int = field(repr=False)
+    _paths: StoredPaths = field(repr=False)
 
     @property
     def best_budget(self) -> int:
@@ -92,7 +94,7 @@ class Solution:
                 f"A budget must lie between 1 and {self.max_budget} ({reason}), but {K} was asked for."
                 + (" Solve again with a larger max_budget." if self.max_budget < K <= self.T else "")
             )
-        if self._first_budget > K:
+        if self._paths.first > K:
             raise ValueError(
                 "Budget 1 is undefined with the respaced decoder, whose variance needs a second step. "
                 "Ask for 2 steps or more, or choose another decoder."
@@ -119,7 +121,8 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
 
     Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads.
     """
-    from . import recurrence
+    from . import monge, recurrence
+    from .paths import StoredPaths
 
     table = costs if hasattr(costs, "L") else None
     pairs = getattr(table, "pairs", None)
@@ -140,14 +143,66 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
             "Allow at least 2 steps, or choose another decoder."
         )
 
-    solution_costs, paths = recurrence.solve(L, pairs, K)
-    if not np.isfinite(solution_costs).any():
+    paths = StoredPaths.empty(T, first_budget, K)
+    if pairs is None:
+        base = L[:, 0]
+    else:
+        base = np.full(T + 1, np.inf)
+        for t2 in range(2, T + 1):
+            t1 = 1 + int(pairs[t2, 1:t2].argmin())
+            base[t2], paths.D[paths.at(2, t2)] = pairs[t2, t1], t1
+    violation = monge.violation(L, first_budget) if K >= MONGE_FROM_BUDGETS else math.inf
+    final = monge.solve(L, base, K, violation, paths) if violation < math.inf else None
+    if final is None:
+        final = recurrence.solve(L, base, K, paths)
+    return _solution(T, K, final, table, paths)
+
+
+def solve_lines(snr: ArrayLike, M: ArrayLike, decoder: ArrayLike, max_budget: int, *, table: Any = None) -> Solution:
+    """solve() for `posterior` variance without making its table: for grids of 100,000 points.
+
+        L[t, s] = ½ (snr[s] − snr[t]) M[t] for 1 <= s < t,  L[t, 0] = decoder[t]
+
+    Exact for any M. Costs are those of the table to rounding; where two paths cost the same to rounding, either may be
+    returned. O(K T log T) time; 2 K T bytes, or 4 K T from T = 65,536 on.
+
+    Args:
+        snr: [T+1] signal-to-noise ratio, falling; index 0 is not read.
+        M: [T+1] E Σ e², the expected squared error of x̂_0 summed over dimensions; index 0 is not read.
+        decoder: [T+1] nats, inf where the last step may not start; index 0 is not read.
+        max_budget: the largest budget wanted, at most T.
+        table: what supplies `prior_nats`, `dims` and `schedule(steps, cost_nats)` for the Solution, as a CostTable does.
+    """
+    from . import envelope
+
+    arrays = {"snr": _checked_row(snr, "snr"), "M": _checked_row(M, "M"), "decoder": _checked_row(decoder, "decoder")}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"snr, M and decoder must be given on one grid, but have lengths {lengths}.")
+    T = lengths["snr"] - 1
+    K = _checked_max_budget(max_budget, T)
+    for name, wrong, rule in (
+        ("snr", ~np.isfinite(arrays["snr"]) | (arrays["snr"] < 0), "be finite and not negative"),
+        ("snr", np.diff(arrays["snr"], append=-np.inf) > 0, "not rise with t; index 0 is clean data, index T is noise"),
+        ("M", ~np.isfinite(arrays["M"]) | (arrays["M"] < 0), "be finite and not negative, being a mean of squares"),
+        ("decoder", ~(arrays["decoder"] > -np.inf), "be finite, or inf for a forbidden last step"),
+    ):
+        wrong[0] = False
+        if wrong.any():
+            t = int(np.flatnonzero(wrong)[0])
+            raise ValueError(f"{name} must {rule}, but {name}[{t}] = {arrays[name][t]}.")
+    costs, paths = envelope.solve(arrays["snr"], arrays["M"], arrays["decoder"], K)
+    return _solution(T, K, costs, table, paths)
+
+
+def _solution(T: int, K: int, costs: NDArray[np.float64], table: Any, paths: StoredPaths) -> Solution:
+    if not np.isfinite(costs).any():
         raise ValueError(
             f"Every path from T = {T} to 0 with at most {K} steps has infinite cost. "
             "Look for rows of L that are inf everywhere below the diagonal, or allow more steps."
         )
-    solution_costs.setflags(write=False)
-    return Solution(T, K, solution_costs, table, paths, first_budget)
+    costs.setflags(write=False)
+    return Solution(T, K, costs, table, paths)
 
 
 def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.float64]:
@@ -162,7 +217,8 @@ def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.flo
         raise ValueError(f"{name} must have at least one step (T >= 1), but its shape is {array.shape}.")
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold real numbers, but its dtype is {array.dtype}. Convert it to float64.")
-    table = np.ascontiguousarray(array, dtype=np.float64)
+    table = np.require(array, np.float64, ["C", "ALIGNED"]).view()
+    table.flags.writeable = False  # of this view only: kernels are compiled once, for tables that can not be written
 
     # One pass without temporaries settles almost every table: min() passes on NaN and -inf wherever they are.
     # -1.7e308 / T: with costs above it no sum of T of them overflows to -inf, which would meet inf and become NaN.
@@ -177,6 +233,13 @@ def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.flo
                     "Use inf for a forbidden step; a NaN usually means the network returned one at that t."
                 )
     return table
+
+
+def _checked_row(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    row = np.ascontiguousarray(values, dtype=np.float64)
+    if row.ndim != 1 or len(row) < 2:
+        raise ValueError(f"{name} must be one row [T+1] with T >= 1, but its shape is {row.shape}.")
+    return row
 
 
 def _checked_max_budget(max_budget: int | None, T: int) -> int:

@@ -13,13 +13,13 @@ which stretch of STRETCH values of s the minimum was met first; the s itself is 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .compiled import ROWS, WIDTH, compiled, relax, threads
+from .paths import StoredPaths
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -30,41 +30,11 @@ GROUP = 16  # blocks of budgets that use one panel of L in turn, while it is in 
 CHUNK = 4 * TILE  # rows of t, with a group of blocks, that one thread does at a time
 
 
-@dataclass(frozen=True)
-class StoredPaths:
-    """The first step of every best path: D[k, t] for k from `first` to `last`.
-
-    Block b holds k = first + WIDTH·b, …, for t >= first + WIDTH·b: D[k, t] is D[starts[b] + WIDTH·t + j], where
-    k = first + WIDTH·b + j.
-    """
-
-    T: int
-    first: int
-    last: int
-    starts: Integers
-    D: NDArray[np.unsignedinteger]
-
-    def read(self, budget: int) -> list[int]:
-        """The best path of this budget, from T down to 0."""
-        path: list[int] = _read(self.T, budget, self.first, self.starts, self.D).tolist()
-        return path if self.first == 1 else [*path, 0]
-
-
-def solve(L: Floats, pairs: Floats | None, K: int, workers: int | None = None) -> tuple[Floats, StoredPaths]:
-    """C[k, T] for k from 0 to K, and the paths, from a checked table."""
-    T = L.shape[0] - 1
-    first = 1 if pairs is None else 2
-    lowest_t = np.arange(first, K + 1, WIDTH)
-    sizes = WIDTH * (T + 1 - lowest_t)
-    starts = np.cumsum(sizes) - sizes - WIDTH * lowest_t
-    C = np.full(sizes.sum(), np.inf)
-    D = np.zeros(sizes.sum(), np.uint16 if T < 2**16 else np.uint32)
-    if pairs is None:
-        C[: sizes[0] : WIDTH] = L[1:, 0]
-    else:
-        for t in range(2, T + 1):
-            t1 = 1 + int(pairs[t, 1:t].argmin())
-            C[starts[0] + WIDTH * t], D[starts[0] + WIDTH * t] = pairs[t, t1], t1
+def solve(L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int | None = None) -> Floats:
+    """C[k, T] for k from 0 to `last`, from C[first, t] = base[t]; D goes to `paths`."""
+    T, first, starts, D = paths.T, paths.first, paths.starts, paths.D
+    C = np.full(len(D), np.inf)
+    C[paths.at(first, np.arange(first, T + 1))] = base[first:]
 
     chunks = range(first, T + 1, CHUNK)
     groups = range(0, len(starts), GROUP)
@@ -90,10 +60,9 @@ def solve(L: Floats, pairs: Floats | None, K: int, workers: int | None = None) -
         for future in done.values():
             future.result()
 
-    block, column = np.divmod(np.arange(K + 1 - first), WIDTH)
-    costs = np.full(K + 1, np.inf)
-    costs[first:] = C[starts[block] + WIDTH * T + column]
-    return costs, StoredPaths(T, first, K, starts, D)
+    costs = np.full(last + 1, np.inf)
+    costs[first:] = C[paths.at(np.arange(first, last + 1), T)]
+    return costs
 
 
 @compiled
@@ -169,14 +138,3 @@ def _finish_tile(
                             C[next_at], D[next_at] = new[found + j], s
                 # The row just finished is a source for the rest of its ROWS; what this does to itself is not used.
                 relax(L, t, row, 1, C, at, new, origin, to)
-
-
-@compiled
-def _read(T: int, budget: int, first: int, starts: Integers, D: Any) -> Integers:
-    """D followed from (T, budget), until D[first, t] has been read too."""
-    path = np.empty(budget - first + 2, np.int64)
-    path[0] = T
-    for step in range(budget - first + 1):
-        block, column = divmod(budget - step - first, WIDTH)
-        path[step + 1] = D[starts[block] + WIDTH * path[step] + column]
-    return path
