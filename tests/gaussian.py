@@ -25,7 +25,7 @@ Array = NDArray[Any]
 LN2 = math.log(2.0)
 
 
-# --- Gaussians by the textbook -------------------------------------------------------------------------------------------
+# --- Gaussians by the textbook ----------------------------------------------------------------------------------------
 
 
 def gaussian_kl(mean_q: Array, variance_q: Array, mean_p: Array, variance_p: Array) -> Array:
@@ -60,7 +60,7 @@ def entropy(variance: Any, dims: int = 1) -> float:
     return 0.5 * dims * math.log(2.0 * math.pi * math.e * variance)
 
 
-# --- denoisers -----------------------------------------------------------------------------------------------------------
+# --- denoisers --------------------------------------------------------------------------------------------------------
 
 
 class GaussianNetwork:
@@ -152,7 +152,7 @@ def ideal_statistics(process: ForwardProcess, mean: Any, variance: Any) -> Stati
     )
 
 
-# --- the negative ELBO of a path, by its definition ------------------------------------------------------------------------
+# --- the negative ELBO of a path, by its definition -------------------------------------------------------------------
 
 
 def discretised_nats(x_0: Array, mean: Array, sigma: Any, low: float, high: float, levels: int) -> Array:

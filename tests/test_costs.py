@@ -125,7 +125,7 @@ def assert_rows_match(table: dpstride.CostTable, exact: Array, pairs: list[tuple
     assert (np.abs(found - exact) <= allowed).all(), (pairs[worst], found[worst], exact[worst])
 
 
-# --- steps ---------------------------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="the oracle needs long doubles longer than float64")
@@ -203,7 +203,7 @@ def test_optimal_variance_on_other_data_keeps_its_fitted_numbers(m_fit: float, m
         assert refitted.L[t, s] <= table.L[t, s] + 1e-13 * dims  # fitting on the scored data can only flatter
 
 
-# --- Gaussian data -------------------------------------------------------------------------------------------------------
+# --- Gaussian data ----------------------------------------------------------------------------------------------------
 
 MEAN, VARIANCE = np.array([0.3, -0.5, 0.0, 1.0]), np.array([0.2, 1.0, 0.05, 2.0])
 
@@ -320,7 +320,7 @@ def test_time_uniform_grid_with_posterior_variance_never_reaches_the_entropy() -
     assert gaps[0] > gaps[1] > gaps[2] > 0.5 * np.euler_gamma
 
 
-# --- the decoder ---------------------------------------------------------------------------------------------------------
+# --- the decoder ------------------------------------------------------------------------------------------------------
 
 
 def small_images(seed: int, levels: int = 256) -> Array:
@@ -367,7 +367,7 @@ def test_optimal_decoder_variance_minimises_the_direct_cost(network: Network, ki
         assert cost(0.5 * math.log(table.fitted.decoder_variance[t])) == pytest.approx(best.fun, rel=1e-9)
 
 
-# --- respaced ------------------------------------------------------------------------------------------------------------
+# --- respaced ---------------------------------------------------------------------------------------------------------
 
 
 def learned_network(x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
@@ -403,7 +403,7 @@ def test_respaced_table_refuses_a_path_of_one_step() -> None:
         table.step_nats((5, 0))
 
 
-# --- the table itself ----------------------------------------------------------------------------------------------------
+# --- the table itself -------------------------------------------------------------------------------------------------
 
 
 def test_a_subset_grid_has_the_rows_of_the_full_one() -> None:
@@ -433,7 +433,7 @@ def test_terms_per_sample_add_up_to_the_table() -> None:
             assert terms.mean(axis=0) == pytest.approx(exact, rel=1e-2, abs=1e-6 * table.dims)
 
 
-# --- bad input -----------------------------------------------------------------------------------------------------------
+# --- bad input --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from dpstride import (
 from dpstride.schedule import LISTED, Fitted
 from gaussian import ideal_statistics
 
-# --- strides -------------------------------------------------------------------------------------------------------------
+# --- strides ----------------------------------------------------------------------------------------------------------
 
 
 def half_up(x: Fraction) -> int:
@@ -97,7 +97,7 @@ def test_a_numpy_budget_is_a_budget() -> None:
     assert quadratic_stride(ForwardProcess.linear(2000), np.int32(1999)).budget == 1999  # i²·T leaves 32 bits
 
 
-# --- one schedule --------------------------------------------------------------------------------------------------------
+# --- one schedule -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,11 @@ def test_a_path_must_fall_to_0(steps: tuple[Any, ...]) -> None:
         Schedule(ForwardProcess.linear(5), steps)
 
 
+def test_fitted_numbers_belong_to_one_grid() -> None:
+    with pytest.raises(ValueError, match=r"fitted.decoder_variance must have one number per grid index, 6 of them"):
+        Schedule(ForwardProcess.linear(5), (5, 0), fitted=Fitted(np.ones(6), np.ones(5)))
+
+
 def test_times_are_those_of_the_grid() -> None:
     flow = ForwardProcess.rectified_flow(times=[0.0, 0.1, 0.4, 1.0])
     assert Schedule(flow, (3, 1, 0)).times == (1.0, 0.1, 0.0)
@@ -116,7 +121,7 @@ def test_times_are_those_of_the_grid() -> None:
     assert Schedule(thinned, (3, 1, 0)).times == (100.0, 20.0, 0.0)  # training steps, not indices of the thinned grid
 
 
-# --- sets ----------------------------------------------------------------------------------------------------------------
+# --- sets -------------------------------------------------------------------------------------------------------------
 
 
 def set_of(bpd: dict[int, float | None], T: int = 10) -> ScheduleSet:
@@ -176,7 +181,7 @@ def test_adopt_gives_a_stride_the_options_of_the_set() -> None:
         schedules.adopt(even_stride(ForwardProcess.cosine(10), 4))
 
 
-# --- files ---------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def assert_same(one: ScheduleSet, other: ScheduleSet) -> None:
@@ -280,7 +285,7 @@ def test_saving_leaves_nothing_behind_when_it_fails(tmp_path: Path) -> None:
     assert (tmp_path / "s.json").read_bytes() == before
 
 
-# --- files that are not ----------------------------------------------------------------------------------------------------
+# --- files that are not -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -58,6 +58,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", check_path(self.steps, self.process.T))
+        for name in ("mean_squared_error", "decoder_variance"):
+            numbers = getattr(self.fitted, name)
+            if numbers is not None and numbers.shape != (self.process.T + 1,):
+                raise ValueError(
+                    f"fitted.{name} must have one number per grid index, {self.process.T + 1} of them, not "
+                    f"{numbers.shape}: fitted numbers belong to the grid on which they were fitted."
+                )
 
     @property
     def budget(self) -> int:
@@ -265,7 +272,9 @@ class ScheduleSet:
         steps, bpd, standard_error = self.entries[budget]
         path: dict[str, Any] = {"steps": list(steps)}
         if budget > LISTED:  # bit i of the mask is set when the path visits grid index i
-            path = {"mask": f"{sum(1 << step for step in steps):x}"}
+            visited = np.zeros(steps[0] + 1, dtype=np.uint8)
+            visited[list(steps)] = 1
+            path = {"mask": np.packbits(visited, bitorder="little").tobytes()[::-1].hex()}
         return {"budget": budget, "bpd": _finite(bpd), "standard_error": _finite(standard_error), **path}
 
 

@@ -22,6 +22,8 @@ from .decoder import decoder_variance
 from .steps import fixed_step, learned_step, require
 
 Array = npt.NDArray[np.float64]
+# Where the decoder is all but certain a block's cost underflows, and its logarithm would ruin the interpolation.
+LEAST_LOG_NATS = -20.0
 
 
 def unit_terms(
@@ -31,39 +33,87 @@ def unit_terms(
 
     A unit is a sample where everything the options need is kept per sample, else a block of samples.
     """
-    process = statistics.process
+    units = _Units(statistics, [steps], options, fitted)
     path = np.asarray(steps)
-    t, s = path[:-2], path[1:-1]
-    learned = options["variance"] == "learned_range"
-    by_sample = not learned and (statistics.data_range.levels is None or _is_upper(statistics, steps, options))
-    blocks = np.arange(statistics.samples) if by_sample else statistics.block_of_sample
-    sizes = np.bincount(blocks).astype(np.float64)
+    terms = units.step_terms(path[:-2], path[1:-1])
+    return np.concatenate([terms, units.decoder(path)[None], units.prior(path)[None]]).T, units.sizes
 
-    def by_unit(per_sample: Array) -> Array:
-        return (
-            per_sample
-            if by_sample
-            else np.add.reduceat(per_sample, np.searchsorted(blocks, np.arange(sizes.size)), -1) / sizes
-        )
 
-    squared_error = by_unit(statistics.squared_error[path[:-1]])  # [K, units]
-    if learned:
+def unit_totals(
+    statistics: Statistics, paths: Sequence[Sequence[int]], options: Mapping[str, Any], fitted: Fitted
+) -> tuple[Array, Array]:
+    """Total of each path for each unit, [paths, units] in nats, and the samples in each unit.
+
+    The same numbers as sums of `unit_terms`, for thousands of paths at once: paths share most of their steps, so every
+    step that occurs is computed once.
+    """
+    units = _Units(statistics, paths, options, fitted)
+    ends = np.array([units.decoder(np.asarray(path)) + units.prior(np.asarray(path)) for path in paths])
+    return ends + units.step_sums([np.asarray(path) for path in paths]), units.sizes
+
+
+class _Units:
+    """Samples or blocks of samples, and what a step, a decoder and the prior cost each of them."""
+
+    def __init__(
+        self,
+        statistics: Statistics,
+        paths: Sequence[Sequence[int]],
+        options: Mapping[str, Any],
+        fitted: Fitted,
+    ) -> None:
+        self.statistics, self.options, self.fitted = statistics, options, fitted
+        self.learned = options["variance"] == "learned_range"
+        per_sample = statistics.data_range.levels is None or all(_is_upper(statistics, path, options) for path in paths)
+        self.by_sample = per_sample and not self.learned
+        self.blocks = np.arange(statistics.samples) if self.by_sample else statistics.block_of_sample
+        self.sizes = np.bincount(self.blocks).astype(np.float64)
+
+    def by_unit(self, per_sample: Array) -> Array:
+        """Means over the samples of each unit, along the last axis."""
+        if self.by_sample:
+            return per_sample
+        first = np.searchsorted(self.blocks, np.arange(self.sizes.size))
+        return np.asarray(np.add.reduceat(per_sample, first, -1) / self.sizes)
+
+    def step_terms(self, t: npt.NDArray[np.int64], s: npt.NDArray[np.int64]) -> Array:
+        """Costs of steps t → s, s > 0: [steps, units]."""
+        statistics, process = self.statistics, self.statistics.process
+        if not self.learned:
+            squared_error = self.by_unit(statistics.squared_error[t])
+            return fixed_step(
+                process, t[:, None], s[:, None], statistics.dims, squared_error, self.options["variance"], self.fitted
+            )
         delta = 2.0 * np.log(process.g[t] / process.g[s])
-        values = _block_values(
-            require(statistics.fraction_blocks)[t],
-            np.array([artefact.fraction_range(process, i) for i in t]).reshape(-1, 2),
-            delta,
-        )
-        fraction = by_unit(require(statistics.fraction_sum)[t])
-        decay, weighted = np.exp(values[..., 0]), np.exp(values[..., 1])
-        terms = learned_step(process, t[:, None], s[:, None], statistics.dims, fraction, decay, weighted)
-    else:
-        terms = fixed_step(
-            process, t[:, None], s[:, None], statistics.dims, squared_error[:-1], options["variance"], fitted
-        )
-    decoder = _decoder_units(statistics, path, options, fitted, by_unit, squared_error[-1])
-    prior = by_unit(prior_per_sample(statistics, int(path[0])))
-    return np.concatenate([terms, decoder[None], prior[None]]).T, sizes
+        limits = np.stack([np.zeros(t.size), 2.0 * np.log(process.g[t] / process.g[1])], axis=1)
+        values = np.exp(_block_values(require(statistics.fraction_blocks)[t], limits, delta))
+        fraction = self.by_unit(require(statistics.fraction_sum)[t])
+        return learned_step(process, t[:, None], s[:, None], statistics.dims, fraction, values[..., 0], values[..., 1])
+
+    def step_sums(self, paths: list[npt.NDArray[np.int64]]) -> Array:
+        """Sum over the steps of each path that end above 0: [paths, units]."""
+        from scipy.sparse import csr_array
+
+        T1 = self.statistics.process.T + 1
+        edges = np.concatenate([path[:-2] * T1 + path[1:-1] for path in paths])
+        offsets = np.concatenate([[0], np.cumsum([path.size - 2 for path in paths])])
+        kinds, column = np.unique(edges, return_inverse=True)
+        incidence = csr_array((np.ones(edges.size), column.reshape(-1), offsets), shape=(len(paths), kinds.size))
+        sums = np.zeros((len(paths), self.sizes.size))
+        chunk = max(1, 4_000_000 // self.sizes.size)
+        for first in range(0, kinds.size, chunk):
+            part = kinds[first : first + chunk]
+            sums += incidence[:, first : first + chunk] @ self.step_terms(part // T1, part % T1)
+        return sums
+
+    def prior(self, path: npt.NDArray[np.int64]) -> Array:
+        """The prior term of a path's first step: [units]."""
+        return self.by_unit(prior_per_sample(self.statistics, int(path[0])))
+
+    def decoder(self, path: npt.NDArray[np.int64]) -> Array:
+        """The cost of a path's last step: [units]."""
+        squared_error = self.by_unit(self.statistics.squared_error[int(path[-2])])
+        return _decoder_units(self.statistics, path, self.options, self.fitted, self.by_unit, squared_error)
 
 
 def _is_upper(statistics: Statistics, steps: Sequence[int], options: Mapping[str, Any]) -> bool:
@@ -103,8 +153,13 @@ def _decoder_units(
     if _is_upper(statistics, path.tolist(), options):
         return np.asarray(by_unit(require(statistics.decoder_upper)[t1]))
     limits = np.array([artefact.decoder_log_sigma_range(process, statistics.data_range, t1)])
-    values = require(statistics.decoder_blocks)[[t1], :, None, :]
-    return np.asarray(np.exp(_block_values(values, limits, np.array([0.5 * math.log(variance)]))[0, :, 0]))
+    values = np.maximum(require(statistics.decoder_blocks)[[t1], :, None, :], LEAST_LOG_NATS)
+    log_sigma = 0.5 * math.log(variance)
+    units = np.exp(_block_values(values, limits, np.array([log_sigma]))[0, :, 0])
+    # Beyond the widest stored sigma (the optimal decoder of a network that is poor at low noise) units differ by their
+    # e²/2σ², so the differences at that sigma shrink as 1/σ².
+    shrink = math.exp(-2.0 * max(log_sigma - limits[0, 1], 0.0))
+    return np.asarray(units.mean() + shrink * (units - units.mean()))
 
 
 def _block_values(values: Array, limits: Array, at: Array) -> Array:
