@@ -49,9 +49,7 @@ def test_variance_type(variance_type, expected):
     assert any(variance_type in note for note in facts.notes)
 
 
-@pytest.mark.parametrize(
-    ("prediction_type", "expected"), [("epsilon", "eps"), ("sample", "x0"), ("v_prediction", "v")]
-)
+@pytest.mark.parametrize(("prediction_type", "expected"), [("epsilon", "eps"), ("sample", "x0"), ("v_prediction", "v")])
 def test_prediction_type(prediction_type, expected):
     assert read_scheduler(diffusers.DDPMScheduler(prediction_type=prediction_type).config).predicts == expected
 
