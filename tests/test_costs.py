@@ -244,7 +244,7 @@ def test_monte_carlo_table_agrees_with_the_ideal_one(kind: str) -> None:
         for t in range(1, 12):
             path = (12, t, 0)
             nats = found.step_nats(path).sum() - exact.step_nats(path).sum() + found.prior_nats - exact.prior_nats
-            error = found.standard_error(path)
+            error = found.schedule(path).standard_error
             assert error is not None
             assert abs(nats) < 5.0 * error * 4 * math.log(2.0)
 
