@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import pickle
@@ -101,7 +102,7 @@ def test_ancestral_step_is_the_closed_form_on_uneven_paths(monkeypatch, predicti
     monkeypatch.setattr(diffusers_scheduler, "randn_tensor", lambda shape, **_: noise.clone())
     alpha_bar = np.concatenate([[1.0], np.cumprod(1.0 - np.linspace(1e-4, 0.02, T).astype(np.longdouble))])
     fitted = scheduler.schedules.fitted.mean_squared_error
-    for t, s in zip(PATH, PATH[1:], strict=False):
+    for t, s in itertools.pairwise(PATH):
         expected = longdouble_step(
             alpha_bar, t, s, x, output, prediction_type, clip, variance, fitted[t], v.numpy(), noise
         )
@@ -117,7 +118,7 @@ def test_ddim_step_is_right_on_uneven_paths(monkeypatch, eta):
     x, output, noise = torch.randn(3, 2, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     monkeypatch.setattr(diffusers_scheduler, "randn_tensor", lambda shape, **_: noise.clone())
     alpha_bar = np.concatenate([[1.0], np.cumprod(1.0 - np.linspace(1e-4, 0.02, T))])
-    for t, s in zip(PATH, PATH[1:], strict=False):
+    for t, s in itertools.pairwise(PATH):
         a_t, a_s = alpha_bar[t], alpha_bar[s]
         estimate = (x - math.sqrt(1 - a_t) * output) / math.sqrt(a_t)
         x0 = estimate.clamp(-1, 1)
