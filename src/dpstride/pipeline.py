@@ -55,9 +55,20 @@ def schedules_from(
     from .costs.elbo import elbo_costs
     from .solver import solve
 
-    solution = solve(elbo_costs(statistics, variance, decoder), max_budget)
-    feasible = np.flatnonzero(np.isfinite(solution.costs))
-    return ScheduleSet.of([solution.schedule(int(budget)) for budget in feasible])
+    costs = elbo_costs(statistics, variance, decoder)
+    solution = solve(costs, max_budget)
+    budgets = [int(budget) for budget in np.flatnonzero(np.isfinite(solution.costs))]
+    paths = [solution.path(budget) for budget in budgets]
+    return ScheduleSet(
+        process=costs.process,
+        entries={
+            budget: (tuple(path), solution.bpd(budget), error)
+            for budget, path, error in zip(budgets, paths, costs.standard_errors(paths), strict=True)
+        },
+        options=costs.options,
+        fitted=costs.fitted,
+        provenance=costs.provenance,
+    )
 
 
 def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> None:

@@ -363,7 +363,8 @@ def _steps(entry: Mapping[str, Any], T: int) -> list[int]:
     mask = int(entry["mask"], 16)
     if mask < 0 or mask.bit_length() > T + 1:
         raise ValueError(f"a path's mask has {mask.bit_length()} bits for a grid of {T + 1} points")
-    return [i for i in range(mask.bit_length() - 1, -1, -1) if mask >> i & 1]
+    visited = np.frombuffer(mask.to_bytes(T // 8 + 1, "little"), dtype=np.uint8)
+    return [int(i) for i in np.flatnonzero(np.unpackbits(visited, bitorder="little"))[::-1]]
 
 
 def _finite(value: float | None) -> float | None:

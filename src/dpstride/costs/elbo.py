@@ -20,7 +20,7 @@ from ..statistics.decoder import Cdf
 from .decoder import Decoder, decoder_nats_at, optimal_decoder, respaced_row
 from .steps import Variance, step_row
 from .table import CostTable
-from .units import prior_nats_at, unit_terms
+from .units import prior_nats_at, unit_terms, unit_totals
 
 
 def elbo_costs(
@@ -71,6 +71,7 @@ def elbo_costs(
             "version": statistics.version,
         },
         unit_terms=partial(unit_terms, statistics, options=options, fitted=fitted),
+        unit_totals=partial(unit_totals, statistics, options=options, fitted=fitted),
         prior_of=partial(prior_nats_at, statistics),
     )
 

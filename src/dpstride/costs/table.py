@@ -21,8 +21,8 @@ class CostTable:
     """Expected cost in nats of every step t → s, summed over dims.
 
     ``L[t, s]`` is infinite for s >= t. With the `respaced` decoder the last two steps are one: ``pairs[t2, t1]`` is the
-    cost of t2 → t1 → 0, and column 0 of L is infinite. ``unit_terms`` gives the terms of a path for every sample (or
-    block of samples), from which standard errors come.
+    cost of t2 → t1 → 0, and column 0 of L is infinite. ``unit_terms`` gives the terms of a path, and ``unit_totals`` the
+    totals of many paths, for every sample (or block of samples), from which standard errors come.
     """
 
     process: ForwardProcess
@@ -34,6 +34,7 @@ class CostTable:
     fitted: Fitted = field(default_factory=Fitted, repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     unit_terms: Callable[[Sequence[int]], tuple[Array, Array]] | None = field(default=None, repr=False)
+    unit_totals: Callable[[Sequence[Sequence[int]]], tuple[Array, Array]] | None = field(default=None, repr=False)
     prior_of: Callable[[int], float] | None = field(default=None, repr=False)
 
     @property
@@ -60,12 +61,12 @@ class CostTable:
             prior = self.prior_of(first_step)
         return (nats + prior) / (self.dims * math.log(2.0))
 
-    def standard_error(self, steps: Sequence[int]) -> float | None:
-        """Standard error in bits/dim of a path's cost, from totals per sample or block; None without statistics."""
-        if self.unit_terms is None:
-            return None
-        terms, sizes = self.unit_terms(steps)
-        return standard_error(terms.sum(axis=1), sizes) / (self.dims * math.log(2.0))
+    def standard_errors(self, paths: Sequence[Sequence[int]]) -> list[float | None]:
+        """Standard error in bits/dim of each path's cost, from totals per sample or block; None without statistics."""
+        if self.unit_totals is None:
+            return [None] * len(paths)
+        totals, sizes = self.unit_totals(paths)
+        return [standard_error(row, sizes) / (self.dims * math.log(2.0)) for row in totals]
 
     def schedule(self, steps: Sequence[int], cost_nats: float | None = None, stride: str = "dp") -> Schedule:
         """The path as a `Schedule` with its predicted bits/dim, error and provenance."""
@@ -75,7 +76,7 @@ class CostTable:
             steps=tuple(int(step) for step in steps),
             stride=stride,
             bpd=self.bpd(nats, int(steps[0])),
-            standard_error=self.standard_error(steps),
+            standard_error=self.standard_errors([steps])[0],
             options=self.options,
             fitted=self.fitted,
             provenance=self.provenance,

@@ -24,6 +24,8 @@ from .steps import fixed_step, learned_step, require
 Array = npt.NDArray[np.float64]
 # Where the decoder is all but certain a block's cost underflows, and its logarithm would ruin the interpolation.
 LEAST_LOG_NATS = -20.0
+PATHS_AT_ONCE = 256
+STEPS_AT_ONCE = 65536
 
 
 def unit_terms(
@@ -44,8 +46,7 @@ def unit_totals(
 ) -> tuple[Array, Array]:
     """Total of each path for each unit, [paths, units] in nats, and the samples in each unit.
 
-    The same numbers as sums of `unit_terms`, for thousands of paths at once: paths share most of their steps, so every
-    step that occurs is computed once.
+    The same numbers as sums of `unit_terms`, for thousands of paths at once.
     """
     units = _Units(statistics, paths, options, fitted)
     ends = np.array([units.decoder(np.asarray(path)) + units.prior(np.asarray(path)) for path in paths])
@@ -92,18 +93,39 @@ class _Units:
 
     def step_sums(self, paths: list[npt.NDArray[np.int64]]) -> Array:
         """Sum over the steps of each path that end above 0: [paths, units]."""
-        from scipy.sparse import csr_array
+        if self.learned:
+            return self._sums_of_shared_steps(paths)
+        # Fixed variances cost a + b Σe², so all paths together are one matrix product with the statistics.
+        process, dims, T1 = self.statistics.process, self.statistics.dims, self.statistics.process.T + 1
+        squared_error = self.by_unit(self.statistics.squared_error)
+        sums = np.empty((len(paths), self.sizes.size))
+        for row in range(0, len(paths), PATHS_AT_ONCE):
+            chunk = paths[row : row + PATHS_AT_ONCE]
+            t, s = np.concatenate([path[:-2] for path in chunk]), np.concatenate([path[1:-1] for path in chunk])
+            a, b = (
+                fixed_step(process, t, s, dims, squared, self.options["variance"], self.fitted)
+                for squared in (0.0, 1.0)
+            )
+            where = np.repeat(np.arange(len(chunk)), [path.size - 2 for path in chunk])
+            weights = np.zeros((len(chunk), T1))
+            weights[where, t] = b - a
+            constant = np.bincount(where, weights=np.broadcast_to(a, t.shape), minlength=len(chunk))
+            sums[row : row + PATHS_AT_ONCE] = constant[:, None] + weights @ squared_error
+        return sums
+
+    def _sums_of_shared_steps(self, paths: list[npt.NDArray[np.int64]]) -> Array:
+        """The same by way of the different steps that occur, each computed once."""
+        from scipy.sparse import csc_array
 
         T1 = self.statistics.process.T + 1
         edges = np.concatenate([path[:-2] * T1 + path[1:-1] for path in paths])
-        offsets = np.concatenate([[0], np.cumsum([path.size - 2 for path in paths])])
+        where = np.repeat(np.arange(len(paths)), [path.size - 2 for path in paths])
         kinds, column = np.unique(edges, return_inverse=True)
-        incidence = csr_array((np.ones(edges.size), column.reshape(-1), offsets), shape=(len(paths), kinds.size))
+        incidence = csc_array((np.ones(edges.size), (where, column.reshape(-1))), shape=(len(paths), kinds.size))
         sums = np.zeros((len(paths), self.sizes.size))
-        chunk = max(1, 4_000_000 // self.sizes.size)
-        for first in range(0, kinds.size, chunk):
-            part = kinds[first : first + chunk]
-            sums += incidence[:, first : first + chunk] @ self.step_terms(part // T1, part % T1)
+        for first in range(0, kinds.size, STEPS_AT_ONCE):
+            part = kinds[first : first + STEPS_AT_ONCE]
+            sums += incidence[:, first : first + STEPS_AT_ONCE] @ self.step_terms(part // T1, part % T1)
         return sums
 
     def prior(self, path: npt.NDArray[np.int64]) -> Array:

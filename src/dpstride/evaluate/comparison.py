@@ -16,7 +16,7 @@ from typing import Any
 from ..costs.elbo import elbo_costs
 from ..schedule import ScheduleSet, even_stride, quadratic_stride
 from ..statistics.artefact import Statistics
-from .likelihood import score_path
+from .likelihood import score_paths
 
 TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
 STRIDES = ("even", "quadratic", "dp")
@@ -98,16 +98,19 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     options = schedules.options
     fitted = schedules.fitted if "optimal" in options.values() else None
     costs = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
-    curves: dict[str, dict[int, tuple[float, float]]] = {stride: {} for stride in STRIDES}
-    for budget in schedules.budgets:
-        paths = {
-            "even": even_stride(schedules.process, budget).steps,
-            "quadratic": quadratic_stride(schedules.process, budget).steps,
-            "dp": schedules.entries[budget][0],
+    budgets = schedules.budgets
+    paths = {
+        "even": [even_stride(schedules.process, budget).steps for budget in budgets],
+        "quadratic": [quadratic_stride(schedules.process, budget).steps for budget in budgets],
+        "dp": [schedules.entries[budget][0] for budget in budgets],
+    }
+    curves = {
+        stride: {
+            budget: (found.bpd, found.standard_error)
+            for budget, found in zip(budgets, score_paths(costs, paths[stride], heldout.samples), strict=True)
         }
-        for stride, steps in paths.items():
-            found = score_path(costs, steps, heldout.samples)
-            curves[stride][budget] = (found.bpd, found.standard_error)
+        for stride in STRIDES
+    }
     chosen = {
         budget: (bpd if bpd is not None else math.nan, error if error is not None else math.nan)
         for budget, (_, bpd, error) in schedules.entries.items()

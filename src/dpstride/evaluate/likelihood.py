@@ -7,7 +7,7 @@ variances, element by element, and shares no formula with the cost table. That t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,24 +112,28 @@ def score(heldout: Statistics, schedules: Iterable[Schedule]) -> list[Likelihood
         if key not in tables:
             fitted = schedule.fitted if "optimal" in options.values() else None
             tables[key] = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
-        results.append(score_path(tables[key], schedule.steps, heldout.samples))
+        results += score_paths(tables[key], [schedule.steps], heldout.samples)
     return results
 
 
-def score_path(costs: CostTable, steps: tuple[int, ...], samples: int) -> Likelihood:
-    """Bits/dim of one path from a cost table of held-out statistics."""
-    nats = costs.step_nats(steps)
+def score_paths(costs: CostTable, paths: Sequence[Sequence[int]], samples: int) -> list[Likelihood]:
+    """Bits/dim of each path from a cost table of held-out statistics."""
     unit = 1.0 / (costs.dims * LN2)
-    prior = costs.bpd(0.0, steps[0])
-    error = costs.standard_error(steps)
-    return Likelihood(
-        bpd=float(nats.sum()) * unit + prior,
-        standard_error=math.nan if error is None else error,
-        terms={"steps": tuple((nats[:-1] * unit).tolist()), "decoder": float(nats[-1]) * unit, "prior": prior},
-        samples=samples,
-        options=dict(costs.options),
-        steps=tuple(steps),
-    )
+    results = []
+    for steps, error in zip(paths, costs.standard_errors(paths), strict=True):
+        nats = costs.step_nats(steps)
+        prior = costs.bpd(0.0, steps[0])
+        results.append(
+            Likelihood(
+                bpd=float(nats.sum()) * unit + prior,
+                standard_error=math.nan if error is None else error,
+                terms={"steps": tuple((nats[:-1] * unit).tolist()), "decoder": float(nats[-1]) * unit, "prior": prior},
+                samples=samples,
+                options=dict(costs.options),
+                steps=tuple(steps),
+            )
+        )
+    return results
 
 
 def steps_on(process: ForwardProcess, schedule: Schedule) -> tuple[int, ...]:
