@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 class Walk:
@@ -25,29 +25,29 @@ class Walk:
 
     def conv(self, name, x, out, size=3, stride=1):
         weight = self.tensor(f"{name}.weight", out, x.shape[1], size, size)
-        return F.conv2d(x, weight, self.tensor(f"{name}.bias", out), stride=stride, padding=size // 2)
+        return functional.conv2d(x, weight, self.tensor(f"{name}.bias", out), stride=stride, padding=size // 2)
 
     def linear(self, name, x, out):
-        return F.linear(x, self.tensor(f"{name}.weight", out, x.shape[-1]), self.tensor(f"{name}.bias", out))
+        return functional.linear(x, self.tensor(f"{name}.weight", out, x.shape[-1]), self.tensor(f"{name}.bias", out))
 
     def norm(self, name, x):
         channels = x.shape[1]
         weight, bias = self.tensor(f"{name}.weight", channels), self.tensor(f"{name}.bias", channels)
-        return F.group_norm(x, 32, weight, bias, eps=1e-5)
+        return functional.group_norm(x, 32, weight, bias, eps=1e-5)
 
     def residual(self, name, x, emb, out, resize=None):
-        h = F.silu(self.norm(f"{name}.in_layers.0", x))
+        h = functional.silu(self.norm(f"{name}.in_layers.0", x))
         if resize is not None:
             h, x = resize(h), resize(x)
         h = self.conv(f"{name}.in_layers.2", h, out)
         both = 2 if self.flags.use_scale_shift_norm else 1
-        e = self.linear(f"{name}.emb_layers.1", F.silu(emb), both * out)[:, :, None, None]
+        e = self.linear(f"{name}.emb_layers.1", functional.silu(emb), both * out)[:, :, None, None]
         if self.flags.use_scale_shift_norm:
             scale, shift = e.chunk(2, dim=1)
             h = self.norm(f"{name}.out_layers.0", h) * (1.0 + scale) + shift
         else:
             h = self.norm(f"{name}.out_layers.0", h + e)
-        h = self.conv(f"{name}.out_layers.3", F.silu(h), out)
+        h = self.conv(f"{name}.out_layers.3", functional.silu(h), out)
         return h + (x if x.shape[1] == out else self.conv(f"{name}.skip_connection", x, out, size=1))
 
     def attention(self, name, x, up=False):
@@ -58,14 +58,16 @@ class Walk:
             heads = flags.num_heads_upsample if up and flags.num_heads_upsample != -1 else flags.num_heads
         h = self.norm(f"{name}.norm", x).reshape(B, C, H * W)
         weight, bias = self.tensor(f"{name}.qkv.weight", 3 * C, C, 1), self.tensor(f"{name}.qkv.bias", 3 * C)
-        qkv = F.conv1d(h, weight, bias)
+        qkv = functional.conv1d(h, weight, bias)
         if flags.use_new_attention_order:  # rows by kind, then head
             q, k, v = qkv.reshape(B, 3, heads, C // heads, H * W).unbind(1)
         else:  # rows by head, then kind
             q, k, v = qkv.reshape(B, heads, 3, C // heads, H * W).unbind(2)
         weights = torch.softmax(q.transpose(-1, -2) @ k / math.sqrt(C // heads), dim=-1)
         h = (v @ weights.transpose(-1, -2)).reshape(B, C, H * W)
-        out = F.conv1d(h, self.tensor(f"{name}.proj_out.weight", C, C, 1), self.tensor(f"{name}.proj_out.bias", C))
+        out = functional.conv1d(
+            h, self.tensor(f"{name}.proj_out.weight", C, C, 1), self.tensor(f"{name}.proj_out.bias", C)
+        )
         return x + out.reshape(B, C, H, W)
 
     def __call__(self, x, time, labels=None):
@@ -74,7 +76,7 @@ class Walk:
         frequencies = torch.exp(-math.log(10000.0) * torch.arange(width // 2) / (width // 2))
         angles = time.float()[:, None] * frequencies
         emb = torch.cat([angles.cos(), angles.sin()], dim=1)
-        emb = self.linear("time_embed.2", F.silu(self.linear("time_embed.0", emb, 4 * width)), 4 * width)
+        emb = self.linear("time_embed.2", functional.silu(self.linear("time_embed.0", emb, 4 * width)), 4 * width)
         if flags.class_cond:
             emb = emb + self.tensor("label_emb.weight", 1000, 4 * width)[labels]
         colours = x.shape[1]
@@ -90,7 +92,7 @@ class Walk:
             if level < len(mult) - 1:
                 name = f"input_blocks.{place}.0"
                 if flags.resblock_updown:
-                    h = self.residual(name, h, emb, m * width, lambda z: F.avg_pool2d(z, 2))
+                    h = self.residual(name, h, emb, m * width, lambda z: functional.avg_pool2d(z, 2))
                 else:
                     h = self.conv(f"{name}.op", h, m * width, stride=2)
                 skips.append(h)
@@ -111,7 +113,7 @@ class Walk:
                     else:
                         h = self.conv(f"{name}.{layer}.conv", _double(h), m * width)
                 place += 1
-        return self.conv("out.2", F.silu(self.norm("out.0", h)), colours * (2 if flags.learn_sigma else 1))
+        return self.conv("out.2", functional.silu(self.norm("out.0", h)), colours * (2 if flags.learn_sigma else 1))
 
 
 def _double(z):
