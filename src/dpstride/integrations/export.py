@@ -30,9 +30,9 @@ def timesteps(schedule: Schedule) -> list[int]:
 
 
 def sigmas(schedule: Schedule) -> list[float]:
-    """Noise levels g/f from the noise end down, without the final 0 (Euler-type schedulers add it).
+    """Noise levels g/f from the noise end down, without the final 0.
 
-    For a rectified flow they are its own times t, as flow-match schedulers count.
+    For a rectified flow they are its own times t, as flow-match schedulers count, which add the final 0 themselves.
     """
     process, steps = schedule.process, list(schedule.steps[:-1])
     if process.name == "rectified_flow":
@@ -48,9 +48,9 @@ def sigmas(schedule: Schedule) -> list[float]:
 def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = None) -> list[int] | list[float]:
     """What to pass to diffusers: a ``timesteps=`` list, or a ``sigmas=`` list where the scheduler counts noise levels.
 
-    Without ``scheduler``: timesteps for a discrete model, the flow's own times for a rectified flow. With one: the list for
-    that scheduler's ``sigmas=`` if it takes sigmas and no timesteps, or if it is a flow-match scheduler, whose shift is
-    undone beforehand because it will be applied again (``mu`` is that of a dynamic shift).
+    Without ``scheduler``: timesteps for a discrete model, the flow's own times (``sigmas=``) for a rectified flow. With an
+    EulerDiscreteScheduler: its ``sigmas=``, which end at 0. With a flow-match scheduler: its ``sigmas=``, with its shift
+    undone beforehand because it will be applied again (``mu`` is that of a dynamic shift). With any other: ``timesteps=``.
     """
     flow = schedule.process.name == "rectified_flow"
     if scheduler is None:
@@ -69,13 +69,13 @@ def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = 
         raise ValueError(
             f"This schedule is of a rectified flow, which {name} does not walk. Use a flow-match scheduler."
         )
+    if name == "EulerDiscreteScheduler":
+        return [*sigmas(schedule), 0.0]
     if "timesteps" in takes:
         return timesteps(schedule)
-    if "sigmas" in takes:
-        return sigmas(schedule)
     raise ValueError(
-        f"{name} takes neither timesteps nor sigmas (DDIM, PNDM, DEIS, EulerAncestral and LMS do not), and steps of its own "
-        "spacing would be silently wrong. Use DPStrideScheduler, which also has a DDIM mode, or DDPMScheduler."
+        f"{name} takes no timesteps (DDIM, PNDM, DEIS, UniPC, EulerAncestral and LMS do not), and steps of its own spacing "
+        "would be silently wrong. Use DPStrideScheduler, which also has a DDIM mode, or DDPMScheduler."
     )
 
 
