@@ -102,6 +102,13 @@ def test_residual_bins_are_fine_enough_for_the_least_variance_of_every_option(na
             assert least <= min(used) * (1 + 1e-12)
 
 
+def test_a_decoder_narrower_than_the_bins_has_nothing_to_gain() -> None:
+    """A residual of half a half-bin, at the least sigma: what lies outside its level is Φ(−8) = 6e-16 or less."""
+    for option in (DataRange(256), DataRange(12, 0.0, 5.0)):
+        half_bin, least = option.half_bin, residual_mesh(ForwardProcess.linear(1), option, 1).sigma
+        assert float(decoder_nats(np.array([half_bin / 2]), np.array([False]), half_bin, least)[0]) < 1e-15
+
+
 @given(st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=30), st.sampled_from([1e-5, 1e-2]))
 def test_every_residual_is_in_its_bin(q: list[float], sigma: float) -> None:
     """z and the bin together say q again: T_1 is the position itself. Bins reach 1e10 sigma."""
