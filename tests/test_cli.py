@@ -168,8 +168,8 @@ def test_sample_writes_a_grid_and_arrays(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["find", "nowhere:denoiser", "data.npy", "-o", "out"], 2, "no module 'nowhere'"),
-        (["find", "my_model:nothing", "data.npy", "-o", "out"], 2, "no function 'nothing'"),
+        (["find", "nowhere:denoiser", "data.npy", "-o", "out"], 2, "the module 'nowhere' cannot be imported"),
+        (["find", "my_model:nothing", "data.npy", "-o", "out"], 2, "has no function 'nothing'"),
         (["find", "my_model:not_a_denoiser", "data.npy", "-o", "out"], 2, "must return a dpstride.Denoiser"),
         (["find", "my_model:denoiser", "missing.npy", "-o", "out"], 2, "neither a file nor a folder"),
         (["find", "my_model:denoiser", "data.npy", "-o", "out", "--max-budget", "41"], 2, "between 1 and T = 40"),

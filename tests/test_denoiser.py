@@ -213,7 +213,7 @@ def test_conditioning_that_is_missing_is_explained() -> None:
     def conditional(x: Tensor, time: Tensor, label: Tensor) -> Tensor:
         return x
 
-    with pytest.raises(ValueError, match=r"not enough \(.*'label'\).*with the data, as a pair \(x, conditioning\)"):
+    with pytest.raises(ValueError, match=r"cannot be called.*'label'\).*with the data, as a pair \(x, conditioning\)"):
         Denoiser(conditional, LINEAR)(torch.zeros(2, 1), 1)
 
     def broken(x: Tensor, time: Tensor) -> Tensor:
@@ -221,6 +221,11 @@ def test_conditioning_that_is_missing_is_explained() -> None:
 
     with pytest.raises(TypeError, match="my own mistake"):  # not ours to explain
         Denoiser(broken, LINEAR)(torch.zeros(2, 1), 1)
+
+
+def test_a_network_without_time_is_explained() -> None:
+    with pytest.raises(ValueError, match=r"cannot be called as network\(x, time\).*lambda x, time: network\(x\)"):
+        Denoiser(lambda x: x, ForwardProcess.linear(30), predicts="x0")(torch.zeros(2, 3), 1)
 
 
 # --- precision and mode -----------------------------------------------------------------------------------------------

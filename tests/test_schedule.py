@@ -135,10 +135,10 @@ def test_best_budget_is_the_least_one_of_least_cost() -> None:
     assert set_of({1: None, 2: 4.0}).best_budget == 2
 
 
-def test_within_is_the_fewest_steps_near_the_largest_budget() -> None:
+def test_within_is_the_fewest_steps_near_the_best_budget() -> None:
     schedules = set_of({1: 5.0, 2: 3.0, 4: 2.1, 8: 2.0})
     assert [schedules.within(tolerance) for tolerance in (0.0, 0.05, 0.11, 1.0, 3.0)] == [8, 8, 4, 2, 1]
-    assert set_of({1: 5.0, 2: 1.0, 4: 2.0}).within(0.0) == 2  # better than the largest budget counts as within
+    assert [set_of({1: 5.0, 2: 1.05, 4: 1.0, 8: 2.0}).within(tolerance) for tolerance in (0.0, 0.1)] == [4, 2]
     with pytest.raises(ValueError, match=r"tolerance must be 0 or more bits/dim, not -0.1"):
         schedules.within(-0.1)
 

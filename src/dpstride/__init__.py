@@ -16,6 +16,7 @@ _HOME = {
     "Prediction": "denoiser",
     "NonFiniteError": "denoiser",
     "estimate": "statistics.estimate",
+    "read_data": "statistics.files",
     "Statistics": "statistics.artefact",
     "StatisticsFileError": "statistics.artefact",
     "Schedule": "schedule",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from .statistics.artefact import Statistics as Statistics
     from .statistics.artefact import StatisticsFileError as StatisticsFileError
     from .statistics.estimate import estimate as estimate
+    from .statistics.files import read_data as read_data
 
 
 def __getattr__(name: str) -> Any:

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
+from .integrations.command import export_command
 from .training.command import train_command
 
 if TYPE_CHECKING:
     from .denoiser import Denoiser
     from .evaluate.comparison import Comparison
+    from .integrations.loaded import LoadedModel
     from .schedule import ScheduleSet
     from .statistics.artefact import Statistics
     from .statistics.data import Samples
@@ -62,7 +64,18 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 _work = _options(
     click.option("--seed", default=0, show_default=True, help="Names the noise and the split of the data."),
     click.option("--batch-size", default=64, show_default=True, help="Samples per network pass."),
-    click.option("--data-range", default="uint8", show_default=True, type=_Range(), help="Values that the data takes."),
+    click.option(
+        "--data-range", type=_Range(), help="Values that the data takes.  [default: what the model takes, uint8]"
+    ),
+)
+_model_option = click.option(
+    "--model-option",
+    "-M",
+    "model_options",
+    multiple=True,
+    callback=lambda context, parameter, values: _option(context, parameter, values),
+    metavar="KEY=VALUE",
+    help="For the loader of MODEL, e.g. preset=cifar10-l-hybrid of an OpenAI checkpoint; may be repeated.",
 )
 _costs = _options(
     click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the model's own]"),
@@ -102,6 +115,7 @@ def cli() -> None:
     "--heldout-samples", type=click.IntRange(min=1), help=f"Samples to score on.  [default: {DEFAULT_SAMPLES}]"
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
+@_model_option
 @_costs
 @_work
 @_output
@@ -113,6 +127,7 @@ def find(
     samples: int | None,
     heldout_samples: int | None,
     dry_run: bool,
+    model_options: tuple[tuple[str, Any], ...],
     variance: Any,
     decoder: Any,
     max_budget: int | None,
@@ -132,10 +147,13 @@ def find(
       dpstride find my_package.my_model:denoiser images/ -o out --samples 128
     """
     say = _sayer(quiet or as_json)
-    denoiser = _load_model(model)
-    choosing, scoring = _split(data, heldout, samples, heldout_samples, data_range, seed)
+    loaded = _load_model(model, model_options)
+    denoiser = loaded.denoiser
+    choosing, scoring = _split(data, heldout, samples, heldout_samples, loaded, data_range, seed)
     _check_costs(denoiser, variance, decoder, max_budget, choosing)
     say(_plan(denoiser, choosing, scoring, model, data, heldout))
+    for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings)):
+        say(f"         {note}")
     if dry_run:
         _print_dry_run(denoiser, choosing, scoring, batch_size, as_json)
         return
@@ -172,6 +190,7 @@ def demo(output: Path, as_json: bool, quiet: bool) -> None:
 @click.argument("data")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of DATA.  [default: all]")
+@_model_option
 @_work
 @_output
 def estimate(
@@ -179,6 +198,7 @@ def estimate(
     data: str,
     output: Path,
     samples: int | None,
+    model_options: tuple[tuple[str, Any], ...],
     seed: int,
     batch_size: int,
     data_range: Any,
@@ -191,12 +211,12 @@ def estimate(
     Example:
       dpstride estimate my_package.my_model:denoiser train.npy -o statistics.safetensors
     """
-    from .statistics.data import Samples
     from .statistics.estimate import estimate as run
 
     say = _sayer(quiet or as_json)
-    denoiser = _load_model(model)
-    gathered = Samples.read(_read_data(data), samples, data_range)
+    loaded = _load_model(model, model_options)
+    denoiser = loaded.denoiser
+    gathered = _read_samples(data, loaded, samples, data_range)
     say(f"{denoiser.name}: T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape}")
     statistics = run(denoiser, gathered, None, seed, batch_size, gathered.data_range, not quiet, output)
     evaluations = statistics.process.T * statistics.samples
@@ -239,6 +259,7 @@ def solve(
 @click.option("--data", help="Held-out DATA, for direct evaluation.")
 @click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of --data.  [default: all]")
 @click.option("--budget", "-k", "budgets", multiple=True, type=int, help="A number of steps; may be repeated.")
+@_model_option
 @_work
 @_output
 def evaluate(
@@ -248,6 +269,7 @@ def evaluate(
     data: str | None,
     samples: int | None,
     budgets: tuple[int, ...],
+    model_options: tuple[tuple[str, Any], ...],
     seed: int,
     batch_size: int,
     data_range: Any,
@@ -276,14 +298,14 @@ def evaluate(
         comparison = compare(chosen, Statistics.load(statistics))
     elif statistics is None and model is not None and data is not None:
         from .evaluate.likelihood import bits_per_dim
-        from .statistics.data import Samples
 
         if not budgets:
             raise click.UsageError(
                 "Direct evaluation needs at least one --budget; it takes K network passes per batch."
             )
-        denoiser = _load_model(model)
-        gathered = Samples.read(_read_data(data), samples, data_range)
+        loaded = _load_model(model, model_options)
+        denoiser = loaded.denoiser
+        gathered = _read_samples(data, loaded, samples, data_range)
         curves: dict[str, dict[int, tuple[float, float]]] = {"even": {}, "quadratic": {}, "dp": {}}
         for budget in budgets:
             for schedule in (
@@ -336,6 +358,7 @@ def evaluate(
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
 @click.option("--seed", default=0, show_default=True, help="Names the noise.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
+@_model_option
 @_output
 def sample(
     model: str,
@@ -348,6 +371,7 @@ def sample(
     eta: float,
     seed: int,
     batch_size: int,
+    model_options: tuple[tuple[str, Any], ...],
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -364,10 +388,19 @@ def sample(
     if output.suffix not in (".png", ".npy", ".npz"):
         raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")
     schedule = ScheduleSet.load(schedules)[budget]
-    denoiser = _load_model(model)
+    loaded = _load_model(model, model_options)
     images = run(
-        denoiser, schedule, count, seed, variance, batch_size=batch_size, sampler=sampler, eta=eta, progress=not quiet
+        loaded.denoiser,
+        schedule,
+        count,
+        seed,
+        variance,
+        batch_size=batch_size,
+        sampler=sampler,
+        eta=eta,
+        progress=not quiet,
     )
+    images = images if loaded.decode is None else loaded.decode(images)
     save_samples(images.numpy(), output)
     _print(as_json, {"samples": str(output), "shape": list(images.shape)}, f"{output}: {count} samples, {budget} steps")
 
@@ -392,6 +425,7 @@ def models(as_json: bool, quiet: bool) -> None:
     _print(as_json, {"models": found, "data": list(zoo.data_names())}, "\n".join(lines) or "There is none yet.")
 
 
+cli.add_command(export_command)
 cli.add_command(train_command)
 
 
@@ -437,17 +471,21 @@ def _find(
 
 
 def _split(
-    data: str, heldout: str | None, samples: int | None, heldout_samples: int | None, data_range: Any, seed: int
+    data: str,
+    heldout: str | None,
+    samples: int | None,
+    heldout_samples: int | None,
+    model: LoadedModel,
+    data_range: Any,
+    seed: int,
 ) -> tuple[Samples, Samples]:
     """What chooses the path and what scores it: two data sets, or disjoint parts of one in a seeded order."""
     import numpy as np
 
-    from .statistics.data import Samples
-
-    gathered = Samples.read(_read_data(data), None, data_range)
+    gathered = _read_samples(data, model, None, data_range)
     order = np.random.default_rng(seed).permutation(len(gathered)).tolist()
     if heldout is not None:
-        other = Samples.read(_read_data(heldout), None, data_range)
+        other = _read_samples(heldout, model, None, data_range)
         other_order = np.random.default_rng(seed + 1).permutation(len(other)).tolist()
         wanted = min(DEFAULT_SAMPLES, len(gathered)) if samples is None else samples
         other_wanted = min(DEFAULT_SAMPLES, len(other)) if heldout_samples is None else heldout_samples
@@ -495,19 +533,18 @@ def _plan(denoiser: Denoiser, choosing: Samples, scoring: Samples, model: str, d
 
 
 def _print_dry_run(denoiser: Denoiser, choosing: Samples, scoring: Samples, batch_size: int, as_json: bool) -> None:
-    """Network evaluations, and the time they take by a few timed passes."""
-    from .statistics.noise import standard_normal
+    """Network evaluations, and the time they take by a few timed passes of the same work."""
+    from .statistics.estimate import estimate as run
 
-    evaluations = denoiser.process.T * (len(choosing) + len(scoring))
-    count = min(batch_size, len(choosing))
-    batch = choosing.batch(0, count, denoiser.device, denoiser.algebra_dtype)
+    process = denoiser.process
+    evaluations = process.T * (len(choosing) + len(scoring))
+    few = choosing.take(range(min(batch_size, len(choosing))))
     seconds = []
-    for t in (denoiser.process.T, denoiser.process.T, max(1, denoiser.process.T // 2)):
-        noise = standard_normal(0, "forward", t, 0, count, choosing.shape).to(batch.x)
+    for t in (process.T, process.T, max(1, process.T // 2)):  # the first pass also warms up
         start = time.monotonic()
-        denoiser(float(denoiser.process.f[t]) * batch.x + float(denoiser.process.g[t]) * noise, t, batch.conditioning)
+        run(denoiser.on_grid(process.subset([t])), few, None, 0, batch_size, few.data_range, progress=False)
         seconds.append(time.monotonic() - start)
-    expected = min(seconds) / count * evaluations
+    expected = min(seconds) / len(few) * evaluations
     result = {"evaluations": evaluations, "seconds": expected, "batch_size": batch_size}
     _print(as_json, result, f"Would make {evaluations:,} network evaluations, about {_duration(expected)}.")
 
@@ -537,30 +574,45 @@ def _print_result(schedules: ScheduleSet, comparison: Comparison, files: list[Pa
 # --- inputs and outputs ----------------------------------------------------------------------------------------------------
 
 
-def _load_model(text: str) -> Denoiser:
+def _load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel:
     from . import zoo
-    from .denoiser import Denoiser
-    from .statistics.files import import_function
+    from .integrations.loaded import LoadedModel
+    from .integrations.loading import load_model
 
     if text in zoo.names():
-        return zoo.load(text)
-    if ":" in text and not Path(text).exists():
-        found = import_function(text)()
-        if not isinstance(found, Denoiser):
-            raise ValueError(f"MODEL {text!r} returned {type(found).__name__}; it must return a dpstride.Denoiser.")
-        return found
-    known = ", ".join(zoo.names()) or "none yet"
-    raise ValueError(
-        f"MODEL {text!r} is not known. Use a zoo name ({known}), or package.module:function that returns a "
-        "dpstride.Denoiser."
-    )
+        return LoadedModel(zoo.load(text))
+    if not options:
+        return load_model(text)
+    try:
+        return load_model(text, **dict(options))
+    except TypeError as error:
+        raise ValueError(f"MODEL {text!r} did not take the options given with --model-option ({error}).") from error
 
 
-def _read_data(text: str) -> Any:
+def _read_samples(text: str, model: LoadedModel, samples: int | None, data_range: Any) -> Samples:
+    """DATA as the model takes it: encoded where it works on latents, with the value range that it implies."""
     from . import zoo
+    from .statistics.data import Samples
     from .statistics.files import read_data
 
-    return zoo.load_data(text) if text in zoo.data_names() else read_data(text)
+    data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
+    if model.encode is not None:
+        data = model.encode(*data) if isinstance(data, tuple) else model.encode(data)
+    return Samples.read(data, samples, model.data_range if data_range is None else data_range)
+
+
+def _option(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+    """KEY=VALUE pairs; a value that is JSON (a number, true, a list) is read as such, any other is text."""
+    pairs = []
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key.isidentifier():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
+        try:
+            pairs.append((key, json.loads(text)))
+        except ValueError:
+            pairs.append((key, text))
+    return tuple(pairs)
 
 
 def _sayer(silent: bool) -> Callable[[str], None]:

@@ -240,11 +240,12 @@ class Denoiser:
                 try:
                     return self.network(x.to(dtype), time)
                 except TypeError as error:
-                    if "required positional argument" not in str(error):
+                    if "positional argument" not in str(error):
                         raise
                     raise ValueError(
-                        f"network(x, time) was not enough ({error}). If the model is conditional, give the conditioning "
-                        "with the data, as a pair (x, conditioning)."
+                        f"The network cannot be called as network(x, time) ({error}). If the model is conditional, give "
+                        "the conditioning with the data, as a pair (x, conditioning); if it takes no time, wrap it: "
+                        "lambda x, time: network(x)."
                     ) from error
             conditioning = _to_device(conditioning, self.device)
             try:

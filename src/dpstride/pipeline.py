@@ -77,5 +77,13 @@ def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_bu
 
     process = denoiser.process
     check_options(process, denoiser.variance, variance, decoder)
-    if max_budget is not None and not 1 <= max_budget <= process.T:
-        raise ValueError(f"max_budget must lie between 1 and T = {process.T}, not {max_budget}.")
+    if max_budget is None:
+        return
+    whole = isinstance(max_budget, (int, np.integer)) and not isinstance(max_budget, bool)
+    if not whole or not 1 <= max_budget <= process.T:
+        raise ValueError(f"max_budget must be a whole number between 1 and T = {process.T}, not {max_budget!r}.")
+    if decoder == "respaced" and max_budget < 2:
+        raise ValueError(
+            "decoder='respaced' takes its variance from a second step, so max_budget = 1 leaves nothing to choose. Allow at "
+            "least 2 steps, or choose another decoder."
+        )

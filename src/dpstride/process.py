@@ -264,7 +264,7 @@ class ForwardProcess:
         return np.asarray(self.g[s] ** 2 * self._one_minus_snr_ratio(t, s))
 
     def posterior_mean(self, t: Index, s: Index) -> tuple[Array, Array]:
-        """Coefficients (a, b) of the mean ``a x_t + b x_0`` of q(x_s given x_t, x_0), Eq. 15 of the paper."""
+        """Coefficients (a, b) of the mean ``a x_t + b x_0`` of q(x_s given x_t, x_0), Eq. 14 of the paper."""
         a = self.f_ts(t, s) * (self.g[s] / self.g[t]) ** 2
         return np.asarray(a), np.asarray(self.f[s] * self._one_minus_snr_ratio(t, s))
 

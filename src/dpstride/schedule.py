@@ -176,11 +176,11 @@ class ScheduleSet:
         return min(self.budgets, key=lambda budget: (_number(self.entries[budget][1]), budget))
 
     def within(self, tolerance: float) -> int:
-        """The fewest steps within ``tolerance`` bits/dim of the largest budget here (or better)."""
+        """The fewest steps within ``tolerance`` bits/dim of the best budget, as the choosing data predict it."""
         if not tolerance >= 0.0:
             raise ValueError(f"The tolerance must be 0 or more bits/dim, not {tolerance!r}.")
-        last = _number(self.entries[self.budgets[-1]][1])
-        return next(budget for budget in self.budgets if _number(self.entries[budget][1]) <= last + tolerance)
+        best = _number(self.entries[self.best_budget][1])
+        return next(budget for budget in self.budgets if _number(self.entries[budget][1]) <= best + tolerance)
 
     def adopt(self, schedule: Schedule) -> Schedule:
         """``schedule`` (an even stride, say) with this set's options and fitted numbers, for a fair comparison."""

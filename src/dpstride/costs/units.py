@@ -125,7 +125,8 @@ class _Units:
         sums = np.zeros((len(paths), self.sizes.size))
         for first in range(0, kinds.size, STEPS_AT_ONCE):
             part = kinds[first : first + STEPS_AT_ONCE]
-            sums += incidence[:, first : first + STEPS_AT_ONCE] @ self.step_terms(part // T1, part % T1)
+            shared: Any = incidence[:, first : first + STEPS_AT_ONCE]
+            sums += shared @ self.step_terms(part // T1, part % T1)
         return sums
 
     def prior(self, path: npt.NDArray[np.int64]) -> Array:

@@ -50,12 +50,12 @@ class Comparison:
 
     @property
     def best_budget(self) -> int:
-        """The budget of least held-out bits/dim of the DP stride."""
-        return min(self.budgets, key=lambda budget: (self.curves["dp"][budget][0], budget))
+        """The fewest DP steps whose held-out bits/dim are within one standard error of the least."""
+        return _best_budget(self.curves["dp"])
 
     def enough(self, tolerance: float = 0.1) -> int:
-        """The fewest DP steps within ``tolerance`` bits/dim of the best budget on held-out data."""
-        reference = self.curves["dp"][self.best_budget][0]
+        """The fewest DP steps within ``tolerance`` bits/dim of the least that any budget reaches on held-out data."""
+        reference = min(self.curves["dp"].values())[0]
         return next(budget for budget in self.budgets if self.curves["dp"][budget][0] <= reference + tolerance)
 
     def sentence(self, tolerance: float = 0.1) -> str:
@@ -64,9 +64,9 @@ class Comparison:
         few, most, least = (self.curves["dp"][budget] for budget in (enough, largest, best))
         reference, name = (most, f"all {largest}" if largest == self.T else f"{largest} steps")
         if least[0] < most[0] - NEGLIGIBLE:
-            reference, name = least, f"the best budget, {best} steps,"
+            reference, name = least, f"the best budget, {_steps(best)},"
         return (
-            f"{enough} steps are within {tolerance:g} bits/dim of {name} on held-out data "
+            f"{_steps(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/dim of {name} on held-out data "
             f"({few[0]:.3f} ± {few[1]:.3f} against {reference[0]:.3f} ± {reference[1]:.3f})."
         )
 
@@ -137,14 +137,12 @@ def _warnings(
     """What would mislead a reader of the table alone."""
     found = []
     budgets = schedules.budgets
-    best = min(budgets, key=lambda budget: (curves["dp"][budget][0], budget))
+    best = _best_budget(curves["dp"])
     last = curves["dp"][budgets[-1]]
     if curves["dp"][best][0] < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
         found.append(
             f"More steps hurt here: the best budget is K = {best} with {curves['dp'][best][0]:.3f} bits/dim, and "
-            f"{budgets[-1]} steps have {last[0]:.3f}. Either the network is poor at low noise, or the "
-            f"{schedules.options['variance']!r} variance is wrong for the coarse steps next to clean data "
-            "(try variance 'optimal' with decoder 'optimal')."
+            f"{budgets[-1]} steps have {last[0]:.3f}. {_reason(schedules.options)}"
         )
     middle = min(budgets, key=lambda budget: abs(budget - 32))
     (seen, seen_error), (unseen, unseen_error) = chosen[middle], curves["dp"][middle]
@@ -169,6 +167,26 @@ def _warnings(
                 f"{worse[0]}). The choosing data are too few or too different: use more samples."
             )
     return found
+
+
+def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
+    """The fewest steps within one standard error of the least: a smaller difference is noise, not advice."""
+    least, error = min(curve.values())
+    limit = least if math.isnan(error) else least + error
+    return min(budget for budget, (bpd, _) in curve.items() if bpd <= limit)
+
+
+def _reason(options: Mapping[str, Any]) -> str:
+    if options["variance"] == options["decoder"] == "optimal":
+        return "The network is poor at low noise."
+    return (
+        f"Either the network is poor at low noise, or the {options['variance']!r} variance is wrong for the coarse steps "
+        "next to clean data (try variance 'optimal' with decoder 'optimal')."
+    )
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def _finite(value: Any) -> Any:

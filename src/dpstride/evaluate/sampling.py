@@ -13,9 +13,7 @@ from tqdm import tqdm
 from ..costs.steps import Variance
 from ..denoiser import Denoiser
 from ..schedule import Schedule
-from ..statistics.data import _check_lengths as check_conditioning
-from ..statistics.data import _slice as slice_conditioning
-from ..statistics.data import _tensors_in as tensors_in_conditioning
+from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import check_seed, standard_normal
 from .likelihood import check_batch_size, check_fitted, fitted_on, resolve_options, reverse_variance, steps_on
 

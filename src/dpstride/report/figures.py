@@ -53,6 +53,7 @@ def _draw_curves(axes: Any, comparison: Comparison, schedules: ScheduleSet) -> N
     shown = [comparison.curves[stride][max(2, comparison.budgets[0])][0] for stride in comparison.curves]
     axes.axhline(last, color="0.6", linewidth=0.8, zorder=0)
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:.0f}")
     axes.set_ylim(best - 0.05 * (max(shown) - best), max(shown) + 0.05 * (max(shown) - best))
     axes.set_xlabel("refinement steps K")
     axes.set_ylabel("bits/dim, held-out (band: ± 2 standard errors)")

@@ -26,8 +26,8 @@ _TO_NODES = np.cos(np.outer(_ORDERS, np.arccos(_NODES))) * np.where(_ORDERS == 0
 class GradedMesh:
     """Bins for residuals q: fine at scale ``sigma`` around ``centre``, growing by a quarter away from it.
 
-    −ln p of a level is smooth on the scale max(sigma, |q − centre|), centre being the half-bin, so bins of a quarter of
-    that are enough everywhere, for every decoder variance of at least sigma².
+    −ln p of a level is smooth on the scale max(sigma, |q − centre|), centre being the half-bin, so bins of sigma near the
+    centre and of a quarter of the distance beyond are enough everywhere, for every decoder variance of at least sigma².
     """
 
     centre: float

@@ -55,7 +55,7 @@ class Samples:
         if x.shape[0] == 0 or x[0].numel() == 0:
             raise ValueError(f"data is empty: shape {tuple(x.shape)}. Give at least one sample.")
         count = _check_samples(samples, x.shape[0])
-        conditioning = _slice(conditioning, slice(0, count))
+        conditioning = slice_conditioning(conditioning, slice(0, count))
         return cls(_to_values(x[:count], parsed), parsed, conditioning)
 
     def __len__(self) -> int:
@@ -69,12 +69,12 @@ class Samples:
     def take(self, indices: Iterable[int]) -> Samples:
         """The samples at ``indices``, with their conditioning."""
         chosen = list(indices)
-        return Samples(self.values[chosen], self.data_range, _slice(self.conditioning, chosen))
+        return Samples(self.values[chosen], self.data_range, slice_conditioning(self.conditioning, chosen))
 
     def batch(self, first: int, last: int, device: torch.device, dtype: torch.dtype) -> Batch:
         """Samples first … last − 1 on ``device``."""
         values = self.values[first:last].to(device)
-        conditioning = _slice(self.conditioning, slice(first, last))
+        conditioning = slice_conditioning(self.conditioning, slice(first, last))
         if self.data_range.levels is None:
             return Batch(values.to(dtype), None, None, conditioning)
         low_edge, high_edge = values == 0, values == self.data_range.levels - 1
@@ -102,12 +102,12 @@ def _gather(data: Any, limit: int | None) -> tuple[Tensor, Any]:
         return _tensor(data), None
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], (Tensor, np.ndarray)):
         x, conditioning = _tensor(data[0]), data[1]
-        _check_lengths(conditioning, x.shape[0])
-        return x, _tensors_in(conditioning)
+        check_conditioning(conditioning, x.shape[0])
+        return x, tensors_in_conditioning(conditioning)
     if isinstance(data, (str, bytes)) or (not isinstance(data, Iterable) and not hasattr(data, "__getitem__")):
         raise ValueError(
             f"data must be a tensor, an array, a Dataset or an iterable of batches, not {type(data).__name__}. "
-            "Files and folders are read by the command line, or by dpstride.read_data."
+            "Files and folders are read with dpstride.read_data."
         )
     if not isinstance(data, (list, tuple)) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         count = len(data) if limit is None else min(limit, len(data))
@@ -133,8 +133,8 @@ def _pair(item: Any) -> tuple[Tensor, Any]:
         return _tensor(item[0]), None
     if isinstance(item, (tuple, list)) and len(item) == 2:
         x = _tensor(item[0])
-        _check_lengths(item[1], x.shape[0])
-        return x, _tensors_in(item[1])
+        check_conditioning(item[1], x.shape[0])
+        return x, tensors_in_conditioning(item[1])
     return _tensor(item), None
 
 
@@ -216,7 +216,9 @@ def _map(value: Any, function: Any) -> Any:
     return None if value is None else function(value)
 
 
-def _tensors_in(conditioning: Any) -> Any:
+def tensors_in_conditioning(conditioning: Any) -> Any:
+    """Arrays in the conditioning as tensors; everything else as it is."""
+
     def convert(value: Any) -> Any:
         if not isinstance(value, np.ndarray):
             return value
@@ -225,7 +227,9 @@ def _tensors_in(conditioning: Any) -> Any:
     return _map(conditioning, convert)
 
 
-def _slice(conditioning: Any, chosen: slice | list[int]) -> Any:
+def slice_conditioning(conditioning: Any, chosen: slice | list[int]) -> Any:
+    """The conditioning of the chosen samples, whatever it is made of."""
+
     def part(value: Any) -> Any:
         if isinstance(value, (Tensor, np.ndarray)) or isinstance(chosen, slice):
             return value[chosen]
@@ -249,7 +253,9 @@ def _concatenate(parts: list[Any]) -> Any:
     return [item for part in parts for item in part]
 
 
-def _check_lengths(conditioning: Any, count: int) -> None:
+def check_conditioning(conditioning: Any, count: int) -> None:
+    """Raise unless there is one entry per sample."""
+
     def check(value: Any) -> None:
         single = not hasattr(value, "__len__") or (isinstance(value, (Tensor, np.ndarray)) and value.ndim == 0)
         if single or len(value) != count:
