@@ -16,7 +16,8 @@ import click
     type=click.Choice(["diffusers", "improved-diffusion", "k-diffusion", "sigmas", "csv", "json"]),
     required=True,
     help="diffusers: timesteps= list (a flow's sigmas= list). improved-diffusion: --timestep_respacing string. "
-    "k-diffusion: sigmas with the final 0 (also diffusers' Euler). sigmas: without it. csv: a table. json: a schedule file of this budget.",
+    "k-diffusion: sigmas with the final 0, also for diffusers' Euler. sigmas: without it. csv: a table. "
+    "json: a schedule file of this budget.",
 )
 @click.option("--budget", type=int, required=True, help="Number of steps.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here instead of standard output.")

@@ -100,6 +100,8 @@ def _normalises(diffusion: Any) -> bool:
 
 
 def _shape(diffusion: Any) -> tuple[int, ...]:
-    size = getattr(diffusion, "image_size", None) or diffusion.seq_length
-    sizes = (size,) if isinstance(size, int) else tuple(size)
-    return (int(diffusion.channels), *sizes)
+    if hasattr(diffusion, "seq_length"):  # GaussianDiffusion1D
+        return (int(diffusion.channels), int(diffusion.seq_length))
+    size = diffusion.image_size  # an int in older versions
+    height, width = (size, size) if isinstance(size, int) else size
+    return (int(diffusion.channels), int(height), int(width))
