@@ -4,7 +4,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test lint format clean
 
@@ -12,7 +11,7 @@ demo: $(VENV)/installed
 	$(BIN)/dpstride demo -o demo
 
 test: lint
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -309,7 +309,7 @@ def test_fingerprint_differs_when_anything_differs() -> None:
         (torch.zeros(2, 2, dtype=torch.complex64), "continuous", r"not Tensor of dtype torch\.complex64"),
         ([IMAGES, [1, 2, 3]], "uint8", r"tensors or numeric arrays, not list"),
         ([IMAGES, IMAGES[:, :1]], "uint8", r"one shape, but found \[\(1, 3\), \(2, 3\)\]"),
-        ("images.npy", "uint8", r"an iterable of batches, not str\. Files and folders are read by the command line"),
+        ("images.npy", "uint8", r"an iterable of batches, not str\. Files and folders are read with dpstride"),
         (7, "uint8", r"an iterable of batches, not int"),
         ((IMAGES, LABELS[:9]), "uint8", r"one entry per sample: 10 samples, but 9 entries"),
         ((IMAGES, torch.tensor(3)), "uint8", r"one entry per sample: 10 samples, but a single value"),

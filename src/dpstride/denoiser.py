@@ -266,6 +266,8 @@ class Denoiser:
                 continue
             try:
                 output = self._call(x, index, conditioning, dtype)
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError as error:  # torch's way to say that two dtypes do not match
                 complaint = error if complaint is None or dtype == torch.float32 else complaint
                 continue
