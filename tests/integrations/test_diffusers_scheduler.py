@@ -210,6 +210,22 @@ def test_dit_pipeline_samples_with_fixed_variance_and_refuses_the_learned_one():
     assert dpstride.sample(model.denoiser, chosen[5], n=2, conditioning=labels).shape == (2, 4, 8, 8)
 
 
+def test_stable_diffusion_pipeline_walks_the_path():
+    base = diffusers.PNDMScheduler(
+        T, beta_schedule="scaled_linear", beta_start=1e-3, beta_end=0.05, skip_prk_steps=True, steps_offset=1
+    )
+    pipeline = pipelines.stable_diffusion(base)
+    pipeline.set_progress_bar_config(disable=True)
+    chosen = schedules(load_diffusers(pipeline).denoiser.process)
+    pipeline.scheduler = DPStrideScheduler.from_config(base.config, schedules=chosen)
+    seen = []
+    pipeline.unet.register_forward_pre_hook(lambda module, arguments: seen.append(int(arguments[1])))
+    for arguments in ({"num_inference_steps": 5}, {"timesteps": [19, 7, 0]}):
+        images = pipeline("a cat", guidance_scale=3.0, output_type="np", height=16, width=16, **arguments).images
+        assert np.isfinite(images).all()
+    assert seen == [19, 12, 11, 4, 2, 19, 7, 0]
+
+
 def test_saved_pipeline_loads_without_us_and_ours_comes_back(tmp_path, monkeypatch):
     pipeline = diffusers.DDPMPipeline(unet=pipelines.unet(), scheduler=diffusers.DDPMScheduler(T))
     pipeline.save_pretrained(tmp_path)
