@@ -35,6 +35,8 @@ _HOME = {
     "bits_per_dim": "evaluate.likelihood",
     "score": "evaluate.likelihood",
     "sample": "evaluate.sampling",
+    "load_model": "integrations.loading",
+    "DPStrideScheduler": "integrations.diffusers_scheduler",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from .evaluate.likelihood import bits_per_dim as bits_per_dim
     from .evaluate.likelihood import score as score
     from .evaluate.sampling import sample as sample
+    from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
+    from .integrations.loading import load_model as load_model
     from .pipeline import optimise as optimise
     from .pipeline import schedules_from as schedules_from
     from .process import ForwardProcess as ForwardProcess
