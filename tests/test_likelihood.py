@@ -112,7 +112,7 @@ def test_table_evaluator_and_definition_agree_on_the_same_noise(name: str) -> No
     for variance, decoder in options_of(case):
         table = elbo_costs(statistics, variance=variance, decoder=decoder)
         least = 2 if decoder == "respaced" else 1
-        for K in sorted({least, 3, T - 1, T}):
+        for K in sorted({least, 4, T}):
             path = random_path(rng, T, K)
             schedule = table.schedule(path)
             [scored] = score(statistics, [schedule])
@@ -129,8 +129,10 @@ def test_table_evaluator_and_definition_agree_on_the_same_noise(name: str) -> No
             assert scored.terms["prior"] == pytest.approx(direct.terms["prior"], abs=1e-9)
 
 
-@pytest.mark.parametrize("data_range", ["uint8", "continuous"])
-@pytest.mark.parametrize("kind", ["linear", "cosine", "rectified_flow"])
+@pytest.mark.parametrize(
+    ("kind", "data_range"),
+    [("linear", "uint8"), ("rectified_flow", "uint8"), ("cosine", "continuous"), ("linear", "continuous")],
+)
 def test_agreement_where_the_learned_decoder_is_interpolated(kind: str, data_range: str) -> None:
     # A row holds more t2 than Chebyshev nodes only on finer grids; make sure that this one does.
     process = getattr(ForwardProcess, kind)(120)
@@ -235,7 +237,7 @@ def test_standard_errors_of_the_table_are_those_of_the_evaluator(name: str) -> N
     rng = np.random.default_rng(8)
     for variance, decoder in options_of(case):
         table = elbo_costs(statistics, variance=variance, decoder=decoder)
-        for path in (random_path(rng, T, 2), random_path(rng, T, 4), (T, 2, 1, 0), (T, 1, 0)):
+        for path in (random_path(rng, T, 2), random_path(rng, T, 4), (T, 2, 1, 0)):
             schedule = table.schedule(path)
             ratio = (schedule.standard_error or 0.0) / case.direct(schedule, seed=3).standard_error
             allowed = 0.05 if decoder != "optimal" else 2.1 if name.startswith("2 levels") else 0.4
@@ -259,7 +261,7 @@ def test_the_stated_error_is_the_spread_over_data_and_noise() -> None:
     denoiser = gaussian_denoiser(process, np.zeros(12), np.full(12, 0.3))
     path, N = (5, 4, 3, 2, 1, 0), 30
     found, stated, tabled, added = [], [], [], []
-    for seed in range(150):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         x_0 = rng.standard_normal((N, 12)) * rng.choice([0.2, 1.0], size=(N, 1))
         table = elbo_costs(estimate(denoiser, x_0, seed=seed, data_range="continuous", progress=False))
@@ -271,10 +273,10 @@ def test_the_stated_error_is_the_spread_over_data_and_noise() -> None:
         terms, _ = table.unit_terms(path)
         added.append(math.sqrt((terms.var(axis=0, ddof=1) / N).sum()) / (12 * LN2))
     assert tabled == pytest.approx(stated, rel=1e-9)  # everything is kept per sample here
-    # The spread of 150 numbers is known to 1/sqrt(2 · 149) = 6 %; five of those are 29 %.
+    # The spread of 100 numbers is known to 1/sqrt(2 · 99) = 7 %; five of those are 36 %.
     spread = float(np.std(found, ddof=1))
-    assert math.sqrt(np.mean(np.square(stated))) == pytest.approx(spread, rel=0.29)
-    assert math.sqrt(np.mean(np.square(added))) < 0.71 * spread  # the wrong way would have been noticed
+    assert math.sqrt(np.mean(np.square(stated))) == pytest.approx(spread, rel=0.36)
+    assert math.sqrt(np.mean(np.square(added))) < 0.64 * spread  # the wrong way would have been noticed
 
 
 def test_standard_error_of_a_poor_network_with_optimal_decoder() -> None:
@@ -289,7 +291,7 @@ def test_standard_error_of_a_poor_network_with_optimal_decoder() -> None:
         assert schedule.standard_error == pytest.approx(direct.standard_error, rel=0.15)
 
 
-@pytest.mark.parametrize("name", ["uint8, linear", "continuous, linear", "uint8, wide fractions"])
+@pytest.mark.parametrize("name", ["uint8, linear", "continuous, linear"])
 def test_errors_of_all_budgets_at_once_are_those_of_each(name: str) -> None:
     statistics = CASES[name].statistics(seed=3)
     for variance, decoder in options_of(CASES[name]):
