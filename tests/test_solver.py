@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstride.solver import Solution, monge, recurrence, solve, solve_lines
+from dpstride.solver.compiled import threads
 from dpstride.solver.paths import StoredPaths
 
 Array = NDArray[np.float64]
@@ -309,12 +310,30 @@ def test_monge_tables_have_the_answers_of_any_table(T: int, kind: str) -> None:
             for k in range(1, K + 1):
                 places = plain.at(k, np.arange(k, T + 1))
                 np.testing.assert_array_equal(quick.D[places], plain.D[places])
-    if np.isfinite(plain_recurrence(L)[0][:, -1]).any():
-        check_against_plain_recurrence(L)
 
 
-def test_monge_shortcut_is_taken_and_given_up_where_everything_ties() -> None:
+@pytest.mark.parametrize("kind", ["real", "ties"])
+def test_solve_takes_the_monge_shortcut_where_it_pays(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert monge.pays(2000 * threads(), 64)
+    assert not monge.pays(2000 * threads(), 63)
+    monkeypatch.setattr(monge, "pays", lambda T, K: True)
+    monkeypatch.setattr(recurrence, "solve", None)
+    rng = np.random.default_rng(20)
+    L = monge_table(rng, 90, kind)
+    check_against_plain_recurrence(L)
+    monkeypatch.undo()
+    paired = Table(L, random_table(rng, 90, "real"))
+    expected = solve(paired)
+    monkeypatch.setattr(monge, "pays", lambda T, K: True)
+    found = solve(paired)
+    np.testing.assert_array_equal(found.costs, expected.costs)
+    for K in np.flatnonzero(np.isfinite(expected.costs)):
+        assert found.path(K) == expected.path(K)
+
+
+def test_monge_shortcut_is_given_up_where_everything_ties(monkeypatch: pytest.MonkeyPatch) -> None:
     """Non-decreasing M makes `posterior` Monge; a constant table is Monge too, with nothing to tell one s from another."""
+    monkeypatch.setattr(monge, "pays", lambda T, K: True)
     rising = table_of_lines(*lines_like_a_model(np.random.default_rng(3), 200, noise=0.0))
     for L, taken in ((rising, True), (np.ones((201, 201)), False)):
         violation = monge.violation(L, 1)

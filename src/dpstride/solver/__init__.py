@@ -1,4 +1,4 @@
-"""Stage 5. The least-cost path of every budget, by dynamic programming over the table of step costs.
+"""Stage 6. The least-cost path of every budget, by dynamic programming over the table of step costs.
 
 The stage knows nothing of diffusion: it takes numbers L[t, s] and returns paths T → … → 0. Everything about what the
 numbers mean stays in the cost table it was given, which also turns a path into a Schedule. The kernels are in files
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from .paths import StoredPaths
 
 __all__ = ["Solution", "solve", "solve_lines"]
-
-
-# Below this many budgets, checking a table costs more than the check can save.
-MONGE_FROM_BUDGETS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +147,7 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
         for t2 in range(2, T + 1):
             t1 = 1 + int(pairs[t2, 1:t2].argmin())
             base[t2], paths.D[paths.at(2, t2)] = pairs[t2, t1], t1
-    violation = monge.violation(L, first_budget) if K >= MONGE_FROM_BUDGETS else math.inf
+    violation = monge.violation(L, first_budget) if monge.pays(T, K) else math.inf
     final = monge.solve(L, base, K, violation, paths) if violation < math.inf else None
     if final is None:
         final = recurrence.solve(L, base, K, paths)

@@ -100,6 +100,7 @@ def relax(typing: Any, L: Any, t: Any, s: Any, count: Any, C: Any, at: Any, new:
             for place, register in zip(places, least, strict=True):
                 new_at, origin_at = vector_at(target, place), vector_at(origins, place, integers)
                 old, now = builder.load(new_at, align=8), builder.load(register)
+                # Read before anything is written, or LLVM makes a masked store of it, far slower on some processors.
                 origin = builder.select(builder.fcmp_ordered("<", now, old), here, builder.load(origin_at, align=8))
                 builder.store(now, new_at, align=8)
                 builder.store(origin, origin_at, align=8)

@@ -50,7 +50,8 @@ def _solve(snr: Floats, M: Floats, C: Floats, last: int, starts: Integers, D: ND
                 D[place + WIDTH * t] = s
             else:
                 new[t] = np.inf
-        C[k:] = new[k:]
+        for t in range(k, T + 1):
+            C[t] = new[t]
         costs[k] = C[T]
 
 

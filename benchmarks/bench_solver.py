@@ -1,0 +1,304 @@
+"""The solver against the corrected Algorithm 1 in numpy: seconds, ratios, memory, scaling.
+
+    python benchmarks/bench_solver.py [--quick] [--figure scaling.svg]
+
+Baseline and solver run in turn in one process, and the least of several runs counts for both. Where other work shares
+the machine, seconds of the processor (of all threads together) are steadier than seconds of the clock: both are given.
+Memory and first calls are measured in processes of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstride.solver import Solution, monge, recurrence, solve, solve_lines
+from dpstride.solver.compiled import threads
+from dpstride.solver.paths import StoredPaths
+
+Array = NDArray[np.float64]
+MIB = 2**20
+
+
+def model_like_lines(T: int, noise: float) -> tuple[Array, Array, Array]:
+    """snr of a linear schedule, E Σ e² of a 3×32×32 model (with Monte Carlo noise, not monotone), and its decoder."""
+    alpha_bar = np.cumprod(1 - np.linspace(1e-4, 0.02, T) * 1000 / T)
+    snr = np.concatenate(([np.inf], alpha_bar / (1 - alpha_bar)))
+    M = 60 / (1 + 0.05 * snr) * np.exp(noise * np.random.default_rng(0).normal(size=T + 1))
+    return snr, M, 3700 + 1500 * np.log1p(100 * M)
+
+
+def table_of(snr: Array, M: Array, decoder: Array) -> Array:
+    L = np.full((len(snr), len(snr)), np.inf)
+    for t in range(1, len(snr)):
+        L[t, 1:t] = 0.5 * (snr[1:t] - snr[t]) * M[t]
+    L[1:, 0] = decoder[1:]
+    return L
+
+
+def algorithm_1(L: Array, budgets: int) -> tuple[Array, Array]:
+    """C[k, T] for k up to `budgets`, and the least seconds per budget (clock, processor), which do not depend on k."""
+    T = len(L) - 1
+    C, D = np.full((budgets + 1, T + 1), np.inf), np.zeros((budgets + 1, T + 1), np.int64)
+    C[0, 0] = 0.0
+    seconds = []
+    for k in range(1, budgets + 1):
+        start = clocks()
+        total = C[k - 1][None, :] + L  # Algorithm 1 prints C[k]
+        D[k] = total.argmin(axis=1)
+        C[k] = total[np.arange(T + 1), D[k]]
+        seconds.append(clocks() - start)
+    return C[:, -1], np.min(seconds, axis=0)
+
+
+def clocks() -> Array:
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def least_seconds(function: Callable[[], object], runs: int) -> Array:
+    """(clock, processor), each the least of the runs."""
+    seconds = []
+    for _ in range(runs):
+        start = clocks()
+        function()
+        seconds.append(clocks() - start)
+    return np.asarray(np.min(seconds, axis=0))
+
+
+def print_table(title: str, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    lines = [[str(cell) for cell in row] for row in (list(head), *rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    print(f"\n{title}")
+    for line in lines:
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def any_table(sizes: Iterable[tuple[int, int, int]]) -> None:
+    rows = []
+    for T, timed_budgets, runs in sizes:
+        random = np.random.default_rng(0).random((T + 1, T + 1))
+        random[np.triu_indices(T + 1)] = np.inf
+        for name, L in (("random", random), ("posterior + noise", table_of(*model_like_lines(T, 0.02)))):
+            expected, per_budget = algorithm_1(L, timed_budgets)
+            solution = solve(L)
+            seconds = least_seconds(lambda L=L: solve(L), runs)
+            baseline = T * np.minimum(per_budget, algorithm_1(L, timed_budgets)[1])
+            difference = float(np.max(np.abs(solution.costs[1 : timed_budgets + 1] - expected[1:])))
+            start = time.perf_counter()
+            for K in range(1, T + 1):
+                solution.path(K)
+            reading = time.perf_counter() - start
+            ratios = baseline / seconds
+            row = [
+                T,
+                name,
+                f"{baseline[0]:.2f}",
+                f"{baseline[1]:.2f}",
+                timed_budgets,
+                f"{seconds[0]:.4f}",
+                f"{seconds[1]:.4f}",
+            ]
+            rows.append([*row, f"{ratios[0]:.0f} x", f"{ratios[1]:.0f} x", f"{difference:.0e}", f"{reading:.3f}"])
+    print_table(
+        "Any table, all budgets. Baseline: corrected Algorithm 1 in numpy, the budgets timed scaled to all T",
+        ("T", "table", "baseline s", "processor s", "budgets timed", "solve s", "processor s", "ratio", "of processor",
+         "difference nats", "read all paths s"),
+        rows,
+    )  # fmt: skip
+
+
+def monge_tables(sizes: Iterable[tuple[int, int]]) -> None:
+    rows = []
+    for T, K in sizes:
+        L = table_of(*model_like_lines(T, 0.0))
+        L.setflags(write=False)
+        violation = monge.violation(L, 1)
+        plain, quick = StoredPaths.empty(T, 1, K), StoredPaths.empty(T, 1, K)
+
+        def general(L: Array = L, K: int = K, paths: StoredPaths = plain) -> Array:
+            return recurrence.solve(L, L[:, 0], K, paths)
+
+        def shortcut(
+            L: Array = L, K: int = K, paths: StoredPaths = quick, violation: float = violation
+        ) -> Array | None:
+            return monge.solve(L, L[:, 0], K, violation, paths)
+
+        same = np.array_equal(general(), shortcut()) and all(plain.read(k) == quick.read(k) for k in range(1, K + 1))
+        seconds = [least_seconds(f, 3)[1] for f in (lambda L=L: monge.violation(L, 1), shortcut, general)]
+        rows.append((T, K, *(f"{s:.4f}" for s in seconds), f"{seconds[2] / (seconds[0] + seconds[1]):.1f} x", same))
+    print_table(
+        "Monge tables (posterior, no noise), processor seconds. Baseline: our own kernel for any table",
+        ("T", "budgets", "check s", "monge s", "any table s", "ratio", "same costs and paths"),
+        rows,
+    )
+
+
+def lines(sizes: Iterable[tuple[int, int]]) -> None:
+    rows = []
+    for T, K in sizes:
+        measured = in_new_process("lines", T, K)
+        check = "-"
+        if T <= 5000:
+            given = model_like_lines(T, 0.02)
+            expected = solve(table_of(*given), K).costs[1:]
+            check = f"{np.max(np.abs(solve_lines(*given, K).costs[1:] / expected - 1)):.0e}"
+        times = f"{measured['seconds']:.3f}", f"{measured['processor']:.3f}"
+        rows.append((T, K, *times, f"{measured['process'] / MIB:.0f}", check))
+    print_table(
+        "Posterior variance without a table, noisy E Σ e²",
+        (
+            "T",
+            "budgets",
+            "solve_lines s",
+            "processor s",
+            "whole process, peak MiB",
+            "relative difference to the table solver",
+        ),
+        rows,
+    )
+
+
+def memory(sizes: Iterable[int]) -> None:
+    rows = []
+    for T in sizes:
+        measured = in_new_process("table", T, T)
+        kept = measured["kept"] / MIB
+        rows.append((
+            T, f"{8 * (T + 1) ** 2 / MIB:.0f}", f"{measured['above'] / MIB:.0f}", f"{kept:.0f}",
+            f"{4 * T * T / MIB + kept:.0f}", f"{2 * 8 * (T + 1) ** 2 / MIB:.0f}",
+        ))  # fmt: skip
+    print_table(
+        "Memory in MiB, any table, all budgets, in a process of its own",
+        ("T", "the table", "peak above it", "kept: D", "half of C, and D", "Algorithm 1: C and D"),
+        rows,
+    )
+
+
+def scaling(figure: str | None) -> None:
+    def seconds_of(kind: str, T: int, K: int) -> float:
+        given = model_like_lines(T, 0.02 if kind != "monge" else 0.0)
+        if kind == "lines":
+            return float(least_seconds(lambda: solve_lines(*given, K), 3)[1])
+        L = table_of(*given)
+        if kind == "table":
+            return float(least_seconds(lambda: solve(L, K), 3)[1])
+        L.setflags(write=False)
+        return float(least_seconds(lambda: monge.solve(L, L[:, 0], K, 0.0, StoredPaths.empty(T, 1, K)), 3)[1])
+
+    sizes: dict[str, list[tuple[str, int, int]]] = {
+        "any table, all budgets, against T": [("table", T, T) for T in (500, 1000, 2000, 4000)],
+        "any table, T = 3000, against K": [("table", 3000, K) for K in (48, 96, 192, 384)],
+        "Monge without the check, all budgets, against T": [("monge", T, T) for T in (500, 1000, 2000, 4000)],
+        "Monge without the check, T = 3000, against K": [("monge", 3000, K) for K in (48, 96, 192, 384)],
+        "lines, K = 64, against T": [("lines", T, 64) for T in (6250, 12500, 25000, 50000)],
+        "lines, T = 25000, against K": [("lines", 25000, K) for K in (16, 32, 64, 128)],
+    }
+    rows, curves = [], {}
+    for name, points in sizes.items():
+        x = [K if name.endswith("K") else T for _, T, K in points]
+        y = [seconds_of(*point) for point in points]
+        slope = np.polyfit(np.log(x), np.log(y), 1)[0]
+        curves[name] = (x, y, slope)
+        rows.append((name, " ".join(map(str, x)), " ".join(f"{s:.4f}" for s in y), f"{slope:.2f}"))
+    print_table("Scaling, processor seconds", ("what", "at", "seconds", "slope of the logarithms"), rows)
+    if figure:
+        from matplotlib.figure import Figure
+
+        plot = Figure(figsize=(9, 4), layout="constrained")
+        for axes, letter in zip(plot.subplots(1, 2), "TK", strict=True):
+            for name, (x, y, slope) in curves.items():
+                if name.endswith(letter):
+                    axes.loglog(x, y, "o-", label=f"{name.rsplit(',', 1)[0]}: slope {slope:.2f}")
+            axes.set(xlabel=letter, ylabel="processor seconds")
+            axes.legend(fontsize=8)
+        plot.savefig(figure)
+        print(f"  drawn in {figure}")
+
+
+def first_calls() -> None:
+    code = {
+        "import dpstride": "import dpstride",
+        "first solve, nothing cached": "import numpy, dpstride.solver as s; s.solve(numpy.random.rand(40, 40)).path(3)",
+        "the same, cached": "import numpy, dpstride.solver as s; s.solve(numpy.random.rand(40, 40)).path(3)",
+        "first Monge table": "import numpy, dpstride.solver as s; s.solve(numpy.ones((40, 40))).path(3)",
+        "first lines": "import dpstride.solver as s; s.solve_lines([9, 3, 1], [0, 1, 1], [0, 1, 1], 2).path(2)",
+    }
+    rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        for name, statement in code.items():
+            timed = f"import time; w, c = time.perf_counter(), time.process_time(); {statement}"
+            report = "print(time.perf_counter() - w, time.process_time() - c)"
+            run = [sys.executable, "-c", f"{timed}; {report}"]
+            wall, cpu = map(float, subprocess.check_output(run, env=environment, text=True).split())
+            rows.append((name, f"{wall:.2f}", f"{cpu:.2f}"))
+    print_table("First calls, each in a new process", ("what", "seconds", "of processor"), rows)
+
+
+def in_new_process(kind: str, T: int, K: int) -> dict[str, float]:
+    run = [sys.executable, __file__, "--measure", kind, str(T), str(K)]
+    return dict(json.loads(subprocess.check_output(run, text=True)))
+
+
+def measure(kind: str, T: int, K: int) -> None:
+    """Peak memory of one solve, as JSON, from a process that has already compiled and holds the input."""
+
+    def status(field: str) -> int:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))
+
+    given = model_like_lines(T, 0.02)
+    L = table_of(*given) if kind == "table" else np.empty(0)
+
+    def work() -> Solution:
+        return solve_lines(*given, K) if kind == "lines" else solve(L, K)
+
+    solve_lines(*model_like_lines(100, 0.02), 100)
+    solve(table_of(*model_like_lines(600, 0.02)))
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak starts again from here
+    before = status("VmRSS")
+    start = clocks()
+    solution = work()
+    seconds, processor_seconds = clocks() - start
+    peak = status("VmHWM")
+    kept = solution._paths.D.nbytes + solution.costs.nbytes
+    times = {"seconds": seconds, "processor": processor_seconds}
+    print(json.dumps({**times, "above": peak - before, "process": peak, "kept": kept}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--figure", help="where to draw the scaling, e.g. scaling.svg")
+    parser.add_argument("--measure", nargs=3, metavar=("KIND", "T", "K"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        kind, T, K = options.measure
+        measure(kind, int(T), int(K))
+        return
+    print(f"{threads()} threads, load {os.getloadavg()[0]:.1f} at the start")
+    if options.quick:
+        any_table([(300, 300, 3)])
+        monge_tables([(300, 300)])
+        lines([(2000, 32)])
+        return
+    any_table([(1000, 100, 7), (4000, 12, 3)])
+    memory([1000, 4000])
+    monge_tables([(1000, 1000), (4000, 4000), (4000, 64)])
+    lines([(4000, 256), (100_000, 256)])
+    scaling(options.figure)
+    first_calls()
+
+
+if __name__ == "__main__":
+    main()
