@@ -417,6 +417,7 @@ def test_lines_with_many_points() -> None:
         ({"M": [0, 1, 1, 1]}, r"one grid, but have lengths \{'snr': 3, 'M': 4, 'decoder': 3\}"),
         ({"snr": [9, 1, 3]}, r"snr must not rise with t; .* snr\[1\] = 1\.0"),
         ({"snr": [9, math.inf, 3]}, r"snr must be finite and not negative, but snr\[1\] = inf"),
+        ({"snr": [math.inf, math.inf, math.inf]}, r"snr must be finite and not negative, but snr\[1\] = inf"),
         ({"snr": [9, 3, -1]}, r"snr must be finite and not negative, but snr\[2\] = -1\.0"),
         ({"M": [0, 1, -1]}, r"M must be finite and not negative, being a mean of squares, but M\[2\] = -1\.0"),
         ({"M": [0, math.nan, 1]}, r"M\[1\] = nan"),

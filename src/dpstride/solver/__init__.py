@@ -110,7 +110,7 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
 
     Args:
         costs: a CostTable, or a plain array L [T+1, T+1] in nats, where L[t, s] is the cost of the step t → s. A step
-            always goes down, so entries with s >= t are never read, whatever they hold; inf below the diagonal
+            always goes down, so entries with s >= t play no part, whatever they hold; inf below the diagonal
             forbids a step. With a table's `pairs`, where pairs[t2, t1] is the cost of the last two steps
             t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used.
         max_budget: the largest budget wanted, at most T; all T budgets if None.
@@ -179,7 +179,11 @@ def solve_lines(snr: ArrayLike, M: ArrayLike, decoder: ArrayLike, max_budget: in
     K = _checked_max_budget(max_budget, T)
     for name, wrong, rule in (
         ("snr", ~np.isfinite(arrays["snr"]) | (arrays["snr"] < 0), "be finite and not negative"),
-        ("snr", np.diff(arrays["snr"], append=-np.inf) > 0, "not rise with t; index 0 is clean data, index T is noise"),
+        (
+            "snr",
+            np.append(arrays["snr"][1:] > arrays["snr"][:-1], False),
+            "not rise with t; index 0 is clean data, index T is noise",
+        ),
         ("M", ~np.isfinite(arrays["M"]) | (arrays["M"] < 0), "be finite and not negative, being a mean of squares"),
         ("decoder", ~(arrays["decoder"] > -np.inf), "be finite, or inf for a forbidden last step"),
     ):
