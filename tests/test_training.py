@@ -16,7 +16,6 @@ from scipy import stats
 from torch import Tensor
 
 from dpstride.process import ForwardProcess
-from dpstride.training.train import TrainingSettings, train
 from dpstride.training.checkpoint import FILE, load_checkpoint
 from dpstride.training.command import train_command
 from dpstride.training.export import ddpm_scheduler
@@ -29,7 +28,7 @@ from dpstride.training.objectives import (
     vlb_terms,
 )
 from dpstride.training.timesteps import HISTORY, UNIFORM_SHARE, LossAwareSampler, stratified, uniform_indices
-from dpstride.training.train import learning_rate_at
+from dpstride.training.train import TrainingSettings, learning_rate_at, train
 
 TINY = {"channels": (8, 8), "batch_size": 8, "warmup": 2}
 OBJECTIVES = ["simple", "hybrid", "vlb", "continuous", "flow"]

@@ -141,10 +141,7 @@ class ForwardProcess:
         beta_max: float = 20.0,
     ) -> ForwardProcess:
         """Song et al. (2021) VP: ``f = exp(-½ B(t))``, ``g² = 1 - f²``, B the integral of a linear beta(t)."""
-
-        def integral(t: Array) -> Array:
-            return beta_min * t + 0.5 * (beta_max - beta_min) * t**2
-
+        integral = _integral_of_linear_beta(beta_min, beta_max)
         return cls.from_functions(
             lambda t: np.exp(-0.5 * integral(t)),
             lambda t: np.sqrt(-np.expm1(-integral(t))),
@@ -178,10 +175,7 @@ class ForwardProcess:
         beta_max: float = 20.0,
     ) -> ForwardProcess:
         """Song et al. (2021) sub-VP: f as in `vp_linear`, ``g = 1 - f²``."""
-
-        def integral(t: Array) -> Array:
-            return beta_min * t + 0.5 * (beta_max - beta_min) * t**2
-
+        integral = _integral_of_linear_beta(beta_min, beta_max)
         return cls.from_functions(
             lambda t: np.exp(-0.5 * integral(t)), lambda t: -np.expm1(-integral(t)), _times(T, times), name="sub_vp"
         )
@@ -424,6 +418,11 @@ def _vector(values: npt.ArrayLike, name: str) -> Array:
         i = int((~np.isfinite(array)).argmax())
         raise ValueError(f"{name} must be finite, but {name}[{i}] = {array[i]}.")
     return array
+
+
+def _integral_of_linear_beta(beta_min: float, beta_max: float) -> Callable[[Array], Array]:
+    """B(t), the integral from 0 to t of beta_min + (beta_max - beta_min) t."""
+    return lambda t: beta_min * t + 0.5 * (beta_max - beta_min) * t**2
 
 
 def _evaluate(function: TimeFunction, times: Array, name: str) -> Array:
