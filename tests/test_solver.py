@@ -156,7 +156,7 @@ def edges_of(size: int, *multiples: int) -> list[int]:
 
 @pytest.mark.parametrize(
     "T",
-    sorted({*range(1, 20), *edges_of(recurrence.TILE, 1, 2), *edges_of(recurrence.CHUNK, 1), recurrence.PANEL + 65}),
+    sorted({*range(1, 20), *edges_of(recurrence.TILE, 1, 2, 4), recurrence.PANEL + 65}),
 )
 def test_plain_recurrence_at_the_edges_of_tiles(T: int) -> None:
     rng = np.random.default_rng(T)
@@ -167,7 +167,7 @@ def test_plain_recurrence_at_the_edges_of_tiles(T: int) -> None:
 
 def test_pairs_at_the_edges_of_tiles() -> None:
     """With pairs[t2, t1] = L[t2, t1] + L[t1, 0] the answers are those of the plain table."""
-    for T in (*range(2, 20), *edges_of(recurrence.TILE, 1, 2), recurrence.CHUNK + 2):
+    for T in (*range(2, 20), *edges_of(recurrence.TILE, 1, 2), 4 * recurrence.TILE + 2):
         L = random_table(np.random.default_rng(T), T, "ties")
         L[1:, 0] = L[T, 0] = L[T, 1] = 1.0
         pairs = L + L[:, 0]
@@ -178,7 +178,7 @@ def test_pairs_at_the_edges_of_tiles() -> None:
 
 
 def test_the_number_of_threads_changes_nothing() -> None:
-    L = np.abs(random_table(np.random.default_rng(9), 2 * recurrence.CHUNK + 70, "real"))
+    L = np.abs(random_table(np.random.default_rng(9), 8 * recurrence.TILE + 70, "real"))
     answers = []
     for workers in (1, 2, 5):
         paths = StoredPaths.empty(len(L) - 1, 1, len(L) - 1)

@@ -27,7 +27,6 @@ Integers = NDArray[np.int64]
 TILE = 64  # rows of t per tile; a multiple of ROWS
 PANEL = 128  # values of s per panel: 128 × WIDTH costs are a quarter of a first-level cache
 GROUP = 16  # blocks of budgets that use one panel of L in turn, while it is in the second-level cache
-CHUNK = 4 * TILE  # rows of t, with a group of blocks, that one thread does at a time
 
 
 def solve(L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int | None = None) -> Floats:
@@ -36,23 +35,25 @@ def solve(L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int |
     C = np.full(len(D), np.inf)
     C[paths.at(first, np.arange(first, T + 1))] = base[first:]
 
-    chunks = range(first, T + 1, CHUNK)
-    groups = range(0, len(starts), GROUP)
-    order = sorted(((i, g) for i in range(len(chunks)) for g in range(len(groups))), key=sum)
+    tiles, groups = range(first, T + 1, TILE), range(0, len(starts), GROUP)
+    order = sorted(
+        ((i, g) for i in range(len(tiles)) for g in range(len(groups)) if tiles[i] + TILE > first + WIDTH * groups[g]),
+        key=sum,
+    )
     done: dict[tuple[int, int], Future[None]] = {}
 
     def fill(i: int, g: int) -> None:
         for before in ((i - 1, g), (i, g - 1)):
             if before in done:
                 done[before].result()
-        _fill(L, chunks[i], groups[g], first, starts, C, D)
+        _fill(L, tiles[i], groups[g], first, starts, C, D)
 
     workers = min(workers or threads(), len(order))
     if workers == 1:
         for i, g in order:
             fill(i, g)
     else:
-        # A chunk needs the chunk of rows below it and the group of budgets below it. Sent to the threads by diagonals,
+        # A tile needs the tile of rows below it and the group of budgets below it. Sent to the threads by diagonals,
         # both were sent before it, so waiting for them inside a thread can not lock up, and rarely waits.
         with ThreadPoolExecutor(workers) as pool:
             for i, g in order:
@@ -66,16 +67,13 @@ def solve(L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int |
 
 
 @compiled
-def _fill(L: Floats, chunk: int, group: int, first: int, starts: Integers, C: Floats, D: Any) -> None:
-    """C[k, t] and D[k, t] for the rows and budgets of one chunk and group."""
+def _fill(L: Floats, tile: int, group: int, first: int, starts: Integers, C: Floats, D: Any) -> None:
+    """C[k, t] and D[k, t] for the rows of one tile and the budgets of one group of blocks."""
     group_end = min(group + GROUP, len(starts))
-    new = np.empty(GROUP * TILE * WIDTH)
+    new = np.full(GROUP * TILE * WIDTH, np.inf)
     origin = np.empty(GROUP * TILE * WIDTH, np.int64)
-    for tile in range(chunk, min(chunk + CHUNK, L.shape[0]), TILE):
-        if tile + TILE > first + WIDTH * group:
-            new[:] = np.inf
-            _relax_from_below(L, tile, group, group_end, first, starts, C, new, origin)
-            _finish_tile(L, tile, group, group_end, first, starts, C, D, new, origin)
+    _relax_from_below(L, tile, group, group_end, first, starts, C, new, origin)
+    _finish_tile(L, tile, group, group_end, first, starts, C, D, new, origin)
 
 
 @compiled
