@@ -233,6 +233,20 @@ def test_noise_of_different_steps_is_independent() -> None:
     assert (np.abs(np.var(noises, axis=1) - 1.0) < 5.0 * math.sqrt(2.0 / 3000)).all()
 
 
+@pytest.mark.parametrize("eta", [0.25, 0.5])
+def test_ddim_noise_has_the_variance_that_eta_says(eta: float) -> None:
+    # The distribution of samples hardly depends on eta; the noise of one step does. With x̂_0 = 0 it can be taken out.
+    process, (t, s) = ForwardProcess.linear(10), (10, 6)
+    network = Recorder(lambda x, _: 0.0 * x)
+    denoiser = Denoiser(network, process, predicts="x0", shape=(1,))
+    sample(denoiser, Schedule(process, (t, s, 0)), n=3000, sampler="ddim", eta=eta, batch_size=3000)
+    posterior = backward_step(process.f[t], process.g[t], process.f[s], process.g[s])[2]
+    before, after = (x[:, 0].numpy() for x in network.inputs)
+    noise = after - math.sqrt(process.g[s] ** 2 - eta**2 * posterior) / process.g[t] * before
+    assert abs(noise.var() / (eta**2 * posterior) - 1.0) < 5.0 * math.sqrt(2.0 / 3000)
+    assert abs(np.corrcoef(noise, before)[0, 1]) < 5.0 / math.sqrt(3000)
+
+
 def test_the_network_is_fed_its_own_times() -> None:
     network = Recorder()
     flow = ForwardProcess.rectified_flow(times=[0.0, 0.013, 0.4, 0.77, 1.0])
