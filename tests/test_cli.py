@@ -241,13 +241,29 @@ def test_help_is_instant():
     assert found.stdout.strip().endswith("[]")
 
 
-def test_demo(tmp_path, capsys, monkeypatch):
+def test_demo_of_the_mixture(tmp_path, capsys, monkeypatch):
     # The demo itself, on a shorter process so that it takes a second.
     from dpstride.zoo import mixture
 
     monkeypatch.setattr(mixture, "mixture_denoiser", lambda T=60, make=mixture.mixture_denoiser: make(T))
     code, out, err = run(capsys, "demo", "-o", str(tmp_path / "demo"))
     assert code == 0, err
-    assert "steps are within 0.1 bits/dim" in out
+    assert "within 0.1 bits/dim" in out
     assert (tmp_path / "demo" / "schedules.json").is_file()
-    assert (tmp_path / "demo" / "bits_per_dim.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("bits_per_dim.png", "samples_32_steps.png"):
+        assert (tmp_path / "demo" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_of_the_embedded_model(tmp_path, capsys, monkeypatch):
+    # The real network and images, on every hundredth of its steps and few images, so that it takes seconds.
+    from dpstride import cli, zoo
+
+    thinned = zoo.load("fashion-simple")
+    thinned = thinned.on_grid(thinned.process.subset(range(100, 1001, 100)))
+    monkeypatch.setattr(zoo, "load", lambda name: thinned)
+    monkeypatch.setattr(cli, "DEMO_SAMPLES", (2, 2))
+    code, out, err = run(capsys, "demo", "fashion-simple", "-o", str(tmp_path / "demo"))
+    assert code == 0, err
+    assert "fashion-simple" in err
+    assert "within 0.1 bits/dim" in out
+    assert (tmp_path / "demo" / "samples_10_steps.png").is_file()

@@ -29,6 +29,7 @@ _HOME = {
     "elbo_costs": "costs.elbo",
     "Solution": "solver",
     "solve": "solver",
+    "solve_lines": "solver",
     "optimise": "pipeline",
     "schedules_from": "pipeline",
     "Likelihood": "evaluate.likelihood",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from .schedule import quadratic_stride as quadratic_stride
     from .solver import Solution as Solution
     from .solver import solve as solve
+    from .solver import solve_lines as solve_lines
     from .statistics.artefact import Statistics as Statistics
     from .statistics.artefact import StatisticsFileError as StatisticsFileError
     from .statistics.estimate import estimate as estimate

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 DEFAULT_SAMPLES = 128
 INTERRUPTED = 130
+DEMO_MODEL = "mixture"
+DEMO_SAMPLES = (32, 48)  # to choose and to score with a network
+DEMO_BUDGET = 32
 VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal"])
 DECODERS = click.Choice(["upper", "first_pair", "respaced", "optimal"])
 
@@ -164,24 +167,34 @@ def find(
 
 
 @cli.command()
+@click.argument("model", default=DEMO_MODEL)
 @click.option("-o", "--output", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 @_output
-def demo(output: Path, as_json: bool, quiet: bool) -> None:
-    """The whole method on an embedded model: table, schedules and figures, in minutes on a laptop.
+def demo(model: str, output: Path, as_json: bool, quiet: bool) -> None:
+    """The whole method on an embedded model: table, schedules, figures and samples.
+
+    MODEL is mixture when not given: the exact denoiser of a Gaussian mixture in closed form, with no network, in
+    seconds. A zoo name (dpstride models) runs a real network on real images, which takes minutes.
 
     \b
-    Example:
-      dpstride demo -o demo
+    Examples:
+      dpstride demo
+      dpstride demo fashion-simple -o fashion
     """
+    from .integrations.loaded import LoadedModel
+    from .statistics.data import Samples
     from .zoo.mixture import mixture_data, mixture_denoiser
 
     say = _sayer(quiet or as_json)
-    denoiser = mixture_denoiser()
-    from .statistics.data import Samples
-
-    choosing, scoring = Samples.read(mixture_data(256, seed=0)), Samples.read(mixture_data(256, seed=1))
-    say(_plan(denoiser, choosing, scoring, denoiser.name, "its own draws, 4 × 4 pixels of 8 bits", "other draws"))
-    schedules, comparison, files = _find(denoiser, choosing, scoring, output, None, "upper", None, 0, 256, say)
+    if model == "mixture":
+        loaded = LoadedModel(mixture_denoiser())
+        choosing, scoring = Samples.read(mixture_data(256, seed=0)), Samples.read(mixture_data(256, seed=1))
+        names = ("its own draws, 4 × 4 pixels of 8 bits", "other draws")
+    else:
+        loaded = _load_model(model)
+        names = ("fashion-train", "fashion-test")
+        choosing, scoring = _split(*names, *DEMO_SAMPLES, loaded, None, seed=0)
+    schedules, comparison, files = _demo(loaded.denoiser, choosing, scoring, model, names, output, say)
     _print_result(schedules, comparison, files, as_json)
 
 
@@ -468,6 +481,27 @@ def _find(
     (output / "table.txt").write_text(comparison_table(comparison) + "\n", encoding="utf-8")
     files = [output / "schedules.json", output / "comparison.json", output / "table.txt"]
     return schedules, comparison, files + save_figures(comparison, schedules, output)
+
+
+def _demo(
+    denoiser: Denoiser,
+    choosing: Samples,
+    scoring: Samples,
+    model: str,
+    names: tuple[str, str],
+    output: Path,
+    say: Callable[[str], None],
+) -> tuple[ScheduleSet, Comparison, list[Path]]:
+    """`find` on embedded data, and samples of the model along a short path."""
+    from .evaluate.sampling import sample as run
+    from .report.images import save_samples
+
+    say(_plan(denoiser, choosing, scoring, model, *names))
+    schedules, comparison, files = _find(denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say)
+    budget = min(DEMO_BUDGET, schedules.budgets[-1])
+    path = output / f"samples_{budget}_steps.png"
+    save_samples(run(denoiser, schedules[budget], n=36).numpy(), path)
+    return schedules, comparison, [*files, path]
 
 
 def _split(
