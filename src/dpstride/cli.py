@@ -155,8 +155,7 @@ def find(
     choosing, scoring = _split(data, heldout, samples, heldout_samples, loaded, data_range, seed)
     _check_costs(denoiser, variance, decoder, max_budget, choosing)
     say(_plan(denoiser, choosing, scoring, model, data, heldout))
-    for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings)):
-        say(f"         {note}")
+    _say_notes(loaded, say)
     if dry_run:
         _print_dry_run(denoiser, choosing, scoring, batch_size, as_json)
         return
@@ -231,6 +230,7 @@ def estimate(
     denoiser = loaded.denoiser
     gathered = _read_samples(data, loaded, samples, data_range)
     say(f"{denoiser.name}: T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape}")
+    _say_notes(loaded, say)
     statistics = run(denoiser, gathered, None, seed, batch_size, gathered.data_range, not quiet, output)
     evaluations = statistics.process.T * statistics.samples
     _print(as_json, {"statistics": str(output), "evaluations": evaluations}, f"{output}: {evaluations:,} evaluations")
@@ -317,6 +317,7 @@ def evaluate(
                 "Direct evaluation needs at least one --budget; it takes K network passes per batch."
             )
         loaded = _load_model(model, model_options)
+        _say_notes(loaded, _sayer(quiet or as_json))
         denoiser = loaded.denoiser
         gathered = _read_samples(data, loaded, samples, data_range)
         curves: dict[str, dict[int, tuple[float, float]]] = {"even": {}, "quadratic": {}, "dp": {}}
@@ -647,6 +648,12 @@ def _option(context: click.Context, parameter: click.Parameter, values: tuple[st
         except ValueError:
             pairs.append((key, text))
     return tuple(pairs)
+
+
+def _say_notes(loaded: LoadedModel, say: Callable[[str], None]) -> None:
+    """What was read from a foreign model and by which rules, before the work starts."""
+    for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings)):
+        say(f"         {note}")
 
 
 def _sayer(silent: bool) -> Callable[[str], None]:
