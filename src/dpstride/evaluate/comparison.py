@@ -21,7 +21,7 @@ from .likelihood import score_paths
 TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
 STRIDES = ("even", "quadratic", "dp")
 FORMAT = "dpstride-comparison-1"
-NEGLIGIBLE = 0.01  # bits/dim
+NEGLIGIBLE = 0.02  # bits/dim: a smaller gain is noise, or not worth its steps
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def best_budget(self) -> int:
-        """The fewest DP steps whose held-out bits/dim are within one standard error of the least."""
+        """The fewest DP steps whose held-out bits/dim are within 0.02 of the least."""
         return _best_budget(self.curves["dp"])
 
     def enough(self, tolerance: float = 0.1) -> int:
@@ -170,10 +170,9 @@ def _warnings(
 
 
 def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
-    """The fewest steps within one standard error of the least: a smaller difference is noise, not advice."""
-    least, error = min(curve.values())
-    limit = least if math.isnan(error) else least + error
-    return min(budget for budget, (bpd, _) in curve.items() if bpd <= limit)
+    """The fewest steps within a negligible difference of the least."""
+    least, _ = min(curve.values())
+    return min(budget for budget, (bpd, _) in curve.items() if bpd <= least + NEGLIGIBLE)
 
 
 def _reason(options: Mapping[str, Any]) -> str:
