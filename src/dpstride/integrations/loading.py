@@ -6,14 +6,13 @@ that runs any; everything else is a diffusers folder or hub id. Zoo names are re
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from ..denoiser import Denoiser
+from ..statistics.files import import_function
 from .loaded import LoadedModel, UnsupportedModelError
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -49,16 +48,10 @@ def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
 
 
 def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel:
-    module_name, _, function_name = name.partition(":")
-    if os.getcwd() not in sys.path:  # as python -m does: the user's module is where the user stands
-        sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UnsupportedModelError(f"{name}: the module {module_name!r} cannot be imported ({error}).") from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise UnsupportedModelError(f"{name}: {module_name!r} has no function {function_name!r}.")
+        function = import_function(name)
+    except ValueError as error:
+        raise UnsupportedModelError(str(error)) from error
     result = function(**flags)
     if isinstance(result, Denoiser):
         return LoadedModel(result, notes=(f"made by {name}, which ran your code",))

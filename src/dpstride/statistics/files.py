@@ -75,8 +75,10 @@ def import_function(text: str) -> Callable[..., Any]:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{text!r}: there is no module {error.name!r}. Run from its folder, or install it.") from error
+    except ImportError as error:
+        raise ValueError(
+            f"{text!r}: the module {module_name!r} cannot be imported ({error}). Run from its folder, or install it."
+        ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ValueError(f"{text!r}: the module {module_name!r} has no function {function_name!r}.")
