@@ -256,12 +256,13 @@ def test_demo_of_the_mixture(tmp_path, capsys, monkeypatch):
 
 def test_demo_of_the_embedded_model(tmp_path, capsys, monkeypatch):
     # The real network and images, on every hundredth of its steps and few images, so that it takes seconds.
-    from dpstride import cli, zoo
+    from dpstride import zoo
+    from dpstride.cli import demo
 
     thinned = zoo.load("fashion-simple")
     thinned = thinned.on_grid(thinned.process.subset(range(100, 1001, 100)))
     monkeypatch.setattr(zoo, "load", lambda name: thinned)
-    monkeypatch.setattr(cli, "DEMO_SAMPLES", (2, 2))
+    monkeypatch.setattr(demo, "DEMO_SAMPLES", (2, 2))
     code, out, err = run(capsys, "demo", "fashion-simple", "-o", str(tmp_path / "demo"))
     assert code == 0, err
     assert "fashion-simple" in err

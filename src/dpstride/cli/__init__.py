@@ -1,0 +1,85 @@
+"""Stage 9. The command line: one verb per stage, plus `find` and `demo`, which run them all.
+
+Every verb reads artefacts and writes one. Results go to standard output (as JSON with ``--json``), everything said on
+the way to standard error. Exit codes: 0, 1 (the work failed), 2 (bad usage or input), 130 (interrupted, with what was
+done kept). Heavy packages are imported inside the verbs, so that ``dpstride --help`` is instant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from .. import __version__
+from ..integrations.command import export_command
+from ..training.command import train_command
+from .demo import demo_command
+from .estimate import estimate_command
+from .evaluate import evaluate_command
+from .find import find_command
+from .models import models_command
+from .sample import sample_command
+from .solve import solve_command
+
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="dpstride")
+def cli() -> None:
+    """The best inference schedule of any pre-trained diffusion model, for every number of steps at once.
+
+    \b
+    MODEL is a zoo name (dpstride models), a diffusers folder or hub id, an OpenAI checkpoint, or
+          package.module:function that returns a dpstride.Denoiser.
+    DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, or
+          package.module:function.
+    """
+
+
+for _command in (
+    find_command,
+    demo_command,
+    estimate_command,
+    solve_command,
+    evaluate_command,
+    sample_command,
+    models_command,
+    export_command,
+    train_command,
+):
+    cli.add_command(_command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; errors of the user become one message and an exit code, never a traceback."""
+    code = _run(arguments)
+    if code == INTERRUPTED:
+        # CPython may still end by the signal itself after Ctrl-C (exit code -2); everything is written, so leave now.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        return int(cli.main(args=arguments, prog_name="dpstride", standalone_mode=False) or 0)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted; what was done is kept, and the same command goes on from there.", err=True)
+        return INTERRUPTED
+    except (ValueError, ImportError) as error:
+        from ..denoiser import NonFiniteError  # it brings torch, which --help must not wait for
+
+        click.echo(f"Error: {error}", err=True)
+        return 1 if isinstance(error, NonFiniteError) else 2
+    except (OSError, RuntimeError, MemoryError) as error:
+        click.echo(f"Error: {error or type(error).__name__}", err=True)
+        return 1

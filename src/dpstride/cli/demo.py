@@ -1,0 +1,77 @@
+"""Stage 9. `dpstride demo`: the whole method on an embedded model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .console import sayer
+from .find import find_schedules, plan, print_result
+from .inputs import load_model, split
+from .options import output
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..evaluate.comparison import Comparison
+    from ..schedule import ScheduleSet
+    from ..statistics.data import Samples
+
+DEMO_MODEL = "mixture"
+DEMO_SAMPLES = (32, 48)  # to choose and to score with a network
+DEMO_BUDGET = 32
+
+
+@click.command("demo")
+@click.argument("model", default=DEMO_MODEL)
+@click.option("-o", "--output", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path))
+@output
+def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
+    """The whole method on an embedded model: table, schedules, figures and samples.
+
+    MODEL is mixture when not given: the exact denoiser of a Gaussian mixture in closed form, with no network, in
+    seconds. A zoo name (dpstride models) runs a real network on real images, which takes minutes.
+
+    \b
+    Examples:
+      dpstride demo
+      dpstride demo fashion-simple -o fashion
+    """
+    from ..integrations.loaded import LoadedModel
+    from ..statistics.data import Samples
+    from ..zoo.mixture import mixture_data, mixture_denoiser
+
+    say = sayer(quiet or as_json)
+    if model == "mixture":
+        loaded = LoadedModel(mixture_denoiser())
+        choosing, scoring = Samples.read(mixture_data(256, seed=0)), Samples.read(mixture_data(256, seed=1))
+        names = ("its own draws, 4 × 4 pixels of 8 bits", "other draws")
+    else:
+        loaded = load_model(model)
+        names = ("fashion-train", "fashion-test")
+        choosing, scoring = split(*names, *DEMO_SAMPLES, loaded, None, seed=0)
+    schedules, comparison, files = _demo(loaded.denoiser, choosing, scoring, model, names, output, say)
+    print_result(schedules, comparison, files, as_json)
+
+
+def _demo(
+    denoiser: Denoiser,
+    choosing: Samples,
+    scoring: Samples,
+    model: str,
+    names: tuple[str, str],
+    output: Path,
+    say: Callable[[str], None],
+) -> tuple[ScheduleSet, Comparison, list[Path]]:
+    """`find` on embedded data, and samples of the model along a short path."""
+    from ..evaluate.sampling import sample as run
+    from ..report.images import save_samples
+
+    say(plan(denoiser, choosing, scoring, model, *names))
+    schedules, comparison, files = find_schedules(denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say)
+    budget = min(DEMO_BUDGET, schedules.budgets[-1])
+    path = output / f"samples_{budget}_steps.png"
+    save_samples(run(denoiser, schedules[budget], n=36).numpy(), path)
+    return schedules, comparison, [*files, path]

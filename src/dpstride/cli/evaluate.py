@@ -1,0 +1,106 @@
+"""Stage 9. `dpstride evaluate`: held-out bits/dim of schedules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .console import emit, say_notes, sayer
+from .inputs import load_model, read_samples
+from .options import model_option, output, work
+
+
+@click.command("evaluate")
+@click.argument("schedules", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--statistics", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Held-out statistics.")
+@click.option("--model", help="MODEL, for direct evaluation on --data.")
+@click.option("--data", help="Held-out DATA, for direct evaluation.")
+@click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of --data.  [default: all]")
+@click.option("--budget", "-k", "budgets", multiple=True, type=int, help="A number of steps; may be repeated.")
+@model_option
+@work
+@output
+def evaluate_command(
+    schedules: Path,
+    statistics: Path | None,
+    model: str | None,
+    data: str | None,
+    samples: int | None,
+    budgets: tuple[int, ...],
+    model_options: tuple[tuple[str, Any], ...],
+    seed: int,
+    batch_size: int,
+    data_range: Any,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Held-out bits/dim of SCHEDULES beside even and quadratic strides.
+
+    From held-out statistics every budget is scored without a network pass; with --model and --data the budgets asked for
+    are evaluated directly, K network passes per batch.
+
+    \b
+    Examples:
+      dpstride evaluate schedules.json --statistics heldout.safetensors
+      dpstride evaluate schedules.json --model my_package.my_model:denoiser --data test.npy -k 32
+    """
+    from ..evaluate.comparison import Comparison, compare
+    from ..report.text import comparison_table
+    from ..schedule import ScheduleSet, even_stride, quadratic_stride
+    from ..statistics.artefact import Statistics
+
+    chosen = ScheduleSet.load(schedules)
+    for budget in budgets:
+        chosen[budget]  # an unknown budget is refused before any work
+    if statistics is not None and model is None and data is None:
+        comparison = compare(chosen, Statistics.load(statistics))
+    elif statistics is None and model is not None and data is not None:
+        from ..evaluate.likelihood import bits_per_dim
+
+        if not budgets:
+            raise click.UsageError(
+                "Direct evaluation needs at least one --budget; it takes K network passes per batch."
+            )
+        loaded = load_model(model, model_options)
+        say_notes(loaded, sayer(quiet or as_json))
+        denoiser = loaded.denoiser
+        gathered = read_samples(data, loaded, samples, data_range)
+        curves: dict[str, dict[int, tuple[float, float]]] = {"even": {}, "quadratic": {}, "dp": {}}
+        for budget in budgets:
+            for schedule in (
+                chosen.adopt(even_stride(chosen.process, budget)),
+                chosen.adopt(quadratic_stride(chosen.process, budget)),
+                chosen[budget],
+            ):
+                found = bits_per_dim(
+                    denoiser,
+                    gathered,
+                    schedule,
+                    seed,
+                    batch_size=batch_size,
+                    data_range=gathered.data_range,
+                    progress=not quiet,
+                )
+                curves[schedule.stride][budget] = (found.bpd, found.standard_error)
+        comparison = Comparison(
+            T=chosen.process.T,
+            curves=curves,
+            chosen={budget: (chosen[budget].bpd or 0.0, chosen[budget].standard_error or 0.0) for budget in budgets},
+            model=denoiser.describe(),
+            options=dict(chosen.options),
+            samples={"chosen": int(chosen.provenance["data"]["samples"]), "heldout": len(gathered)},
+            seeds={"chosen": int(chosen.provenance["seed"]), "heldout": seed},
+        )
+    else:
+        raise click.UsageError("Give either --statistics, or both --model and --data.")
+    columns = sorted(budgets) or comparison.table_budgets
+    result = {
+        stride: {budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]} for budget in columns}
+        for stride, curve in comparison.curves.items()
+    }
+    text = comparison_table(comparison, columns)
+    emit(as_json, {"bits_per_dim": result, "warnings": list(comparison.warnings)}, text)
+    for warning in comparison.warnings:
+        click.echo(f"Note: {warning}", err=True)

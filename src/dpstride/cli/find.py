@@ -1,0 +1,174 @@
+"""Stage 9. `dpstride find`: the main job, from a model and data to schedules, a held-out table and figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import duration, emit, say_notes, sayer
+from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
+from .options import costs, model_option, output, work
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..evaluate.comparison import Comparison
+    from ..schedule import ScheduleSet
+    from ..statistics.artefact import Statistics
+    from ..statistics.data import Samples
+
+
+@click.command("find")
+@click.argument("model")
+@click.argument("data")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
+)
+@click.option("--heldout", metavar="DATA", help="Data to score on.  [default: a seeded, disjoint part of DATA]")
+@click.option(
+    "--samples", type=click.IntRange(min=1), help=f"Samples to choose the path on.  [default: {DEFAULT_SAMPLES}]"
+)
+@click.option(
+    "--heldout-samples", type=click.IntRange(min=1), help=f"Samples to score on.  [default: {DEFAULT_SAMPLES}]"
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
+@model_option
+@costs
+@work
+@output
+def find_command(
+    model: str,
+    data: str,
+    output: Path,
+    heldout: str | None,
+    samples: int | None,
+    heldout_samples: int | None,
+    dry_run: bool,
+    model_options: tuple[tuple[str, Any], ...],
+    variance: Any,
+    decoder: Any,
+    max_budget: int | None,
+    seed: int,
+    batch_size: int,
+    data_range: Any,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """The main job: the best schedules of MODEL, chosen on DATA and scored on held-out data.
+
+    Writes statistics.safetensors, heldout.safetensors, schedules.json, comparison.json, table.txt and figures. Run
+    again after an interruption, it goes on where it stopped.
+
+    \b
+    Example:
+      dpstride find my_package.my_model:denoiser images/ -o out --samples 128
+    """
+    say = sayer(quiet or as_json)
+    loaded = load_model(model, model_options)
+    denoiser = loaded.denoiser
+    choosing, scoring = split(data, heldout, samples, heldout_samples, loaded, data_range, seed)
+    check_costs(denoiser, variance, decoder, max_budget, choosing)
+    say(plan(denoiser, choosing, scoring, model, data, heldout))
+    say_notes(loaded, say)
+    if dry_run:
+        _dry_run(denoiser, choosing, scoring, batch_size, as_json)
+        return
+    schedules, comparison, files = find_schedules(
+        denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say
+    )
+    print_result(schedules, comparison, files, as_json)
+
+
+def find_schedules(
+    denoiser: Denoiser,
+    choosing: Samples,
+    scoring: Samples,
+    output: Path,
+    variance: Any,
+    decoder: Any,
+    max_budget: int | None,
+    seed: int,
+    batch_size: int,
+    say: Callable[[str], None],
+) -> tuple[ScheduleSet, Comparison, list[Path]]:
+    """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there."""
+    from ..evaluate.comparison import compare
+    from ..pipeline import schedules_from
+    from ..report.figures import save_figures
+    from ..report.text import comparison_table
+
+    output.mkdir(parents=True, exist_ok=True)
+
+    def estimate_to(name: str, data: Samples, seed: int) -> Statistics:
+        from ..statistics.estimate import estimate as run
+
+        start = time.monotonic()
+        statistics = run(denoiser, data, None, seed, batch_size, data.data_range, True, output / name)
+        say(f"{output / name}: {denoiser.process.T * len(data):,} evaluations in {time.monotonic() - start:.0f} s")
+        return statistics
+
+    statistics = estimate_to("statistics.safetensors", choosing, seed)
+    schedules = schedules_from(statistics, variance, decoder, max_budget)
+    schedules.save(output / "schedules.json")
+    comparison = compare(schedules, estimate_to("heldout.safetensors", scoring, seed + 1))
+    comparison.save(output / "comparison.json")
+    (output / "table.txt").write_text(comparison_table(comparison) + "\n", encoding="utf-8")
+    files = [output / "schedules.json", output / "comparison.json", output / "table.txt"]
+    return schedules, comparison, files + save_figures(comparison, schedules, output)
+
+
+def plan(denoiser: Denoiser, choosing: Samples, scoring: Samples, model: str, data: str, heldout: str | None) -> str:
+    """What is about to be done, for people."""
+    process = denoiser.process
+    clip = "no clipping" if denoiser.clip is None else f"x0 clipped to [{denoiser.clip[0]:g}, {denoiser.clip[1]:g}]"
+    return "\n".join(
+        [
+            f"Model    {model}: predicts {denoiser.predicts}, {denoiser.variance} variance, {clip}",
+            f"Process  {process.name}, {process.kind}, T = {process.T}",
+            f"Data     {len(choosing)} samples of shape {choosing.shape} choose the path ({data})",
+            f"         {len(scoring)} other samples score it ({heldout or 'a disjoint part of the same data'})",
+        ]
+    )
+
+
+def _dry_run(denoiser: Denoiser, choosing: Samples, scoring: Samples, batch_size: int, as_json: bool) -> None:
+    """Network evaluations, and the time they take by a few timed passes of the same work."""
+    from ..statistics.estimate import estimate as run
+
+    process = denoiser.process
+    evaluations = process.T * (len(choosing) + len(scoring))
+    few = choosing.take(range(min(batch_size, len(choosing))))
+    seconds = []
+    for t in (process.T, process.T, max(1, process.T // 2)):  # the first pass also warms up
+        start = time.monotonic()
+        run(denoiser.on_grid(process.subset([t])), few, None, 0, batch_size, few.data_range, progress=False)
+        seconds.append(time.monotonic() - start)
+    expected = min(seconds) / len(few) * evaluations
+    result = {"evaluations": evaluations, "seconds": expected, "batch_size": batch_size}
+    emit(as_json, result, f"Would make {evaluations:,} network evaluations, about {duration(expected)}.")
+
+
+def print_result(schedules: ScheduleSet, comparison: Comparison, files: list[Path], as_json: bool) -> None:
+    """The held-out table, how few steps are enough, warnings, and the files."""
+    from ..report.text import comparison_table
+
+    result = {
+        "enough": {"tolerance": 0.1, "budget": comparison.enough(0.1)},
+        "bits_per_dim": {
+            stride: {
+                budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]}
+                for budget in comparison.table_budgets
+            }
+            for stride, curve in comparison.curves.items()
+        },
+        "best_budget": schedules.best_budget,
+        "warnings": list(comparison.warnings),
+        "files": [str(path) for path in files],
+    }
+    lines = [comparison_table(comparison), "", comparison.sentence()]
+    lines += [f"Note: {warning}" for warning in comparison.warnings]
+    lines += ["", "Written: " + ", ".join(str(path) for path in files)]
+    emit(as_json, result, "\n".join(lines))

@@ -1,0 +1,89 @@
+"""Stage 9. MODEL and DATA as typed → a loaded model and samples; wrong requests are refused before long work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..integrations.loaded import LoadedModel
+    from ..statistics.data import Samples
+
+DEFAULT_SAMPLES = 128
+
+
+def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel:
+    """MODEL: a zoo name, or whatever `integrations` can load."""
+    from .. import zoo
+    from ..integrations import loading
+    from ..integrations.loaded import LoadedModel
+
+    if text in zoo.names():
+        return LoadedModel(zoo.load(text))
+    if not options:
+        return loading.load_model(text)
+    try:
+        return loading.load_model(text, **dict(options))
+    except TypeError as error:
+        raise ValueError(f"MODEL {text!r} did not take the options given with --model-option ({error}).") from error
+
+
+def read_samples(text: str, model: LoadedModel, samples: int | None, data_range: Any) -> Samples:
+    """DATA as the model takes it: encoded where it works on latents, with the value range that it implies."""
+    from .. import zoo
+    from ..statistics.data import Samples
+    from ..statistics.files import read_data
+
+    data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
+    if model.encode is not None:
+        data = model.encode(*data) if isinstance(data, tuple) else model.encode(data)
+    return Samples.read(data, samples, model.data_range if data_range is None else data_range)
+
+
+def split(
+    data: str,
+    heldout: str | None,
+    samples: int | None,
+    heldout_samples: int | None,
+    model: LoadedModel,
+    data_range: Any,
+    seed: int,
+) -> tuple[Samples, Samples]:
+    """What chooses the path and what scores it: two data sets, or disjoint parts of one in a seeded order."""
+    import numpy as np
+
+    gathered = read_samples(data, model, None, data_range)
+    order = np.random.default_rng(seed).permutation(len(gathered)).tolist()
+    if heldout is not None:
+        other = read_samples(heldout, model, None, data_range)
+        other_order = np.random.default_rng(seed + 1).permutation(len(other)).tolist()
+        wanted = min(DEFAULT_SAMPLES, len(gathered)) if samples is None else samples
+        other_wanted = min(DEFAULT_SAMPLES, len(other)) if heldout_samples is None else heldout_samples
+        _check_enough(wanted, len(gathered), "DATA")
+        _check_enough(other_wanted, len(other), "--heldout")
+        return gathered.take(order[:wanted]), other.take(other_order[:other_wanted])
+    if len(gathered) < 2:
+        raise ValueError(
+            "DATA holds one sample, which cannot both choose the path and score it. Give more, or --heldout."
+        )
+    wanted = min(DEFAULT_SAMPLES, len(gathered) // 2) if samples is None else samples
+    other_wanted = min(DEFAULT_SAMPLES, len(gathered) - wanted) if heldout_samples is None else heldout_samples
+    _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA")
+    return gathered.take(order[:wanted]), gathered.take(order[wanted : wanted + other_wanted])
+
+
+def _check_enough(wanted: int, available: int, name: str) -> None:
+    if wanted > available:
+        raise ValueError(
+            f"{wanted} samples were asked of {name}, which has {available}. Lower --samples or --heldout-samples, or give "
+            "more data."
+        )
+
+
+def check_costs(denoiser: Denoiser, variance: Any, decoder: Any, max_budget: int | None, data: Samples) -> None:
+    """Refuse what the solver would refuse, before the network runs for hours."""
+    from ..pipeline import check_request
+
+    check_request(denoiser, variance, decoder, max_budget)
+    if denoiser.shape is not None and denoiser.shape != data.shape:
+        raise ValueError(f"The model takes samples of shape {denoiser.shape}, but the data has shape {data.shape}.")

@@ -1,0 +1,28 @@
+"""Stage 9. `dpstride models`: what is embedded."""
+
+from __future__ import annotations
+
+import click
+
+from .console import emit
+from .options import output
+
+
+@click.command("models")
+@output
+def models_command(as_json: bool, quiet: bool) -> None:
+    """The embedded models, and what each scores on held-out images.
+
+    \b
+    Example:
+      dpstride models
+    """
+    from .. import zoo
+
+    found = zoo.describe()
+    lines = [
+        f"{name:20} {facts['process']}, T = {facts['T']}, {facts['parameters']:,} parameters, "
+        f"{facts['held_out']['bpd']:.2f} ± {facts['held_out']['standard_error']:.2f} bits/dim"
+        for name, facts in found.items()
+    ]
+    emit(as_json, {"models": found, "data": list(zoo.data_names())}, "\n".join(lines) or "There is none yet.")

@@ -1,0 +1,80 @@
+"""Stage 9. Options that several verbs share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal"])
+DECODERS = click.Choice(["upper", "first_pair", "respaced", "optimal"])
+
+
+class Range(click.ParamType[Any]):
+    """uint8, continuous, or n:low:high."""
+
+    name = "uint8|continuous|n:low:high"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The option as `dpstride.estimate` takes it."""
+        if value in ("uint8", "continuous") or not isinstance(value, str):
+            return value
+        try:
+            levels, low, high = value.split(":")
+            return ("levels", int(levels), float(low), float(high))
+        except ValueError:
+            return self.fail(f"{value!r} is not 'uint8', 'continuous' or n:low:high, for example 16:-1:1.", param, ctx)
+
+
+def options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several shared options as one decorator, listed in the order given."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+work = options(
+    click.option("--seed", default=0, show_default=True, help="Names the noise and the split of the data."),
+    click.option("--batch-size", default=64, show_default=True, help="Samples per network pass."),
+    click.option(
+        "--data-range", type=Range(), help="Values that the data takes.  [default: what the model takes, uint8]"
+    ),
+)
+model_option = click.option(
+    "--model-option",
+    "-M",
+    "model_options",
+    multiple=True,
+    callback=lambda context, parameter, values: _pairs(values),
+    metavar="KEY=VALUE",
+    help="For the loader of MODEL, e.g. preset=cifar10-l-hybrid of an OpenAI checkpoint; may be repeated.",
+)
+costs = options(
+    click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the model's own]"),
+    click.option("--decoder", type=DECODERS, default="upper", show_default=True, help="Variance of the last step."),
+    click.option("--max-budget", type=int, help="Largest number of steps.  [default: all]"),
+)
+output = options(
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option("--quiet", "-q", is_flag=True, help="Print only the result."),
+)
+
+
+def _pairs(values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+    """KEY=VALUE pairs; a value that is JSON (a number, true, a list) is read as such, any other is text."""
+    pairs = []
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key.isidentifier():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
+        try:
+            pairs.append((key, json.loads(text)))
+        except ValueError:
+            pairs.append((key, text))
+    return tuple(pairs)

@@ -1,0 +1,40 @@
+"""Stage 9. `dpstride solve`: schedules from saved statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .console import emit
+from .options import costs, output
+
+
+@click.command("solve")
+@click.argument("statistics", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
+@costs
+@output
+def solve_command(
+    statistics: Path, output: Path, variance: Any, decoder: Any, max_budget: int | None, as_json: bool, quiet: bool
+) -> None:
+    """The best schedule of every budget from STATISTICS: no network pass.
+
+    \b
+    Example:
+      dpstride solve statistics.safetensors -o schedules.json --variance optimal --decoder optimal
+    """
+    from ..pipeline import schedules_from
+    from ..statistics.artefact import Statistics
+
+    schedules = schedules_from(Statistics.load(statistics), variance, decoder, max_budget)
+    schedules.save(output)
+    best = schedules.best_budget
+    result = {
+        "schedules": str(output),
+        "budgets": len(schedules),
+        "best_budget": best,
+        "bpd": {budget: schedules[budget].bpd for budget in schedules.budgets},
+    }
+    emit(as_json, result, f"{output}: {len(schedules)} schedules; the best budget is K = {best}")
