@@ -36,6 +36,10 @@ _HOME = {
     "bits_per_dim": "evaluate.likelihood",
     "score": "evaluate.likelihood",
     "sample": "evaluate.sampling",
+    "Moments": "evaluate.frechet",
+    "frechet_distance": "evaluate.frechet",
+    "KernelDistance": "evaluate.kernel_distance",
+    "kernel_distance": "evaluate.kernel_distance",
     "load_model": "integrations.loading",
     "DPStrideScheduler": "integrations.diffusers_scheduler",
 }
@@ -48,6 +52,10 @@ if TYPE_CHECKING:
     from .denoiser import Denoiser as Denoiser
     from .denoiser import NonFiniteError as NonFiniteError
     from .denoiser import Prediction as Prediction
+    from .evaluate.frechet import Moments as Moments
+    from .evaluate.frechet import frechet_distance as frechet_distance
+    from .evaluate.kernel_distance import KernelDistance as KernelDistance
+    from .evaluate.kernel_distance import kernel_distance as kernel_distance
     from .evaluate.likelihood import Likelihood as Likelihood
     from .evaluate.likelihood import bits_per_dim as bits_per_dim
     from .evaluate.likelihood import score as score
