@@ -467,16 +467,18 @@ def rewrite(
     ("changes", "message"),
     [
         ({"header": {"format": "pt"}}, r"format 'pt' is not 'dpstride-statistics'; it is not a statistics file"),
-        ({"header": {"format_version": "2"}}, r"format version 2 is not 1; estimate again .* version that wrote it"),
+        ({"header": {"format_version": "1"}}, r"format version 1 is not 2; estimate again .* version that wrote it"),
         ({"header": {"metadata": "{"}}, r"not a whole safetensors file"),
         ({"header": {"metadata": "[]"}}, r"not valid statistics"),
         ({"header": {"metadata": "{}"}}, r"not valid statistics \(KeyError\('process'\)\)\. The file is damaged"),
         (
-            {"metadata": {"complete": False, "next_t": 4}},
+            {
+                "metadata": {"complete": False},
+                "change": lambda tensors: tensors.update(evaluated=(np.arange(10) % 3 == 1)),
+            },
             r"not complete \(3 of 9 steps\)\. Run the same estimate again",
         ),
-        ({"metadata": {"complete": False, "next_t": 40}}, r"next_t = 40 is not a step of its grid"),
-        ({"metadata": {"complete": False}}, r"not valid statistics \(KeyError\('next_t'\)\)"),
+        ({"change": lambda tensors: tensors.pop("evaluated")}, r"KeyError\('evaluated'\)"),
         ({"metadata": {"data_range": "int7"}}, r"not valid statistics .*data_range must be"),
         ({"metadata": {"dims": "many"}}, r"not valid statistics"),
         (
@@ -692,6 +694,10 @@ def test_nan_from_the_network_names_the_step_and_keeps_the_rows(tmp_path: Path) 
         ({"seed": True}, r"seed must be a whole number .* not True"),
         ({"batch_size": 0}, r"batch_size must be a whole number of at least 1, not 0"),
         ({"batch_size": 2.0}, r"batch_size must be a whole number of at least 1, not 2\.0"),
+        ({"steps": [0, 9]}, r"steps must be grid indices from 1 to T = 9, or None for every one, not \[0, 9\]"),
+        ({"steps": [1, 10]}, r"steps must be grid indices from 1 to T = 9"),
+        ({"steps": []}, r"steps must be grid indices"),
+        ({"steps": [1.0, 9.0]}, r"steps must be grid indices"),
         ({"samples": 38}, r"samples = 38, but the data has only 37"),
         (
             {"data": IMAGES.reshape(37, 6), "denoiser": denoiser_of(shape=SHAPE)},

@@ -22,9 +22,10 @@ from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
 
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-statistics"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 BLOCKS = 32  # groups of samples whose spread gives the standard error of what is too big to keep per sample
 BLOCK_NODES = 12  # where those groups are evaluated; a standard error needs three digits, not ten
+_EVERYWHERE = np.zeros(0, dtype=bool)
 
 
 class StatisticsFileError(ValueError):
@@ -79,7 +80,8 @@ class DataRange:
 class Statistics:
     """Monte Carlo statistics of a denoiser on data, at every grid index; see the fields.
 
-    Discretised data has the decoder fields; a learned-range model has the fraction fields; others are None.
+    Discretised data has the decoder fields; a learned-range model has the fraction fields; others are None. Rows where
+    the network did not run (``evaluated`` is False) were filled in from those where it did.
     """
 
     process: ForwardProcess
@@ -98,7 +100,14 @@ class Statistics:
     fraction_blocks: Array | None = None  # [T+1, B, 2, J]  ln of the block's mean Σ exp(−φδ) and Σ e² exp(−φδ)
     learned_decoder: Array | None = None  # [T+1, J']  mean decoder cost with learned variance at J' values of δ
     learned_decoder_blocks: Array | None = None  # [T+1, B, J']
+    evaluated: npt.NDArray[np.bool_] = field(
+        default_factory=lambda: _EVERYWHERE
+    )  # [T+1]  where the network ran; not at 0
     version: str = field(default=__version__)
+
+    def __post_init__(self) -> None:
+        if self.evaluated is _EVERYWHERE:
+            object.__setattr__(self, "evaluated", np.arange(self.process.T + 1) > 0)
 
     @property
     def samples(self) -> int:
@@ -151,11 +160,11 @@ class Statistics:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Statistics:
         """Read what `save` wrote; a truncated, foreign or newer file raises `StatisticsFileError`."""
-        statistics, next_t = read_statistics(Path(path))
-        if next_t is not None:
+        statistics, complete = read_statistics(Path(path))
+        if not complete:
             raise StatisticsFileError(
-                f"{path}: these statistics are not complete ({next_t - 1} of {statistics.process.T} steps). Run the same "
-                "estimate again with this file as its checkpoint to finish them."
+                f"{path}: these statistics are not complete ({statistics.evaluated.sum()} of {statistics.process.T} steps). "
+                "Run the same estimate again with this file as its checkpoint to finish them."
             )
         return statistics
 
@@ -240,7 +249,7 @@ def to_tensors(statistics: Statistics) -> tuple[dict[str, npt.NDArray[Any]], dic
     tensors = {f"process.{name}": getattr(statistics.process, name) for name in _PROCESS}
     discretised, learned = statistics.data_range.levels is not None, statistics.fraction_bins is not None
     shapes = array_shapes(statistics.process, statistics.samples, discretised, learned)
-    tensors |= {name: getattr(statistics, name) for name in shapes}
+    tensors |= {name: getattr(statistics, name) for name in shapes} | {"evaluated": statistics.evaluated}
     for name in _BINNED:
         if (rows := getattr(statistics, name)) is not None:
             tensors |= {f"{name}.{part}": getattr(rows, part) for part in ("offsets", "bins", "moments")}
@@ -273,6 +282,7 @@ def from_tensors(tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any])
     discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == "learned_range"
     shapes = array_shapes(process, int(metadata["data"]["samples"]), discretised, learned)
     fields: dict[str, Any] = {name: _shaped(tensors, name, shape) for name, shape in shapes.items()}
+    fields["evaluated"] = _shaped(tensors, "evaluated", (process.T + 1,)).astype(bool)
     for name, weights in (("residual_bins", ()), ("fraction_bins", (2,))):
         if discretised if name == "residual_bins" else learned:
             offsets = _shaped(tensors, f"{name}.offsets", (process.T + 2,))
@@ -300,19 +310,15 @@ def _shaped(tensors: dict[str, npt.NDArray[Any]], name: str, shape: tuple[int, .
     return tensors[name]
 
 
-def read_statistics(path: Path) -> tuple[Statistics, int | None]:
-    """What a file holds, and the first t that is still to be done; None when it is complete."""
+def read_statistics(path: Path) -> tuple[Statistics, bool]:
+    """What a file holds, and whether it is complete; else only rows where `evaluated` is set mean anything."""
     tensors, metadata = read_safetensors(path)
     try:
-        statistics = from_tensors(tensors, metadata)
-        next_t = None if metadata["complete"] else int(metadata["next_t"])
+        return from_tensors(tensors, metadata), bool(metadata["complete"])
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise StatisticsFileError(
             f"{path}: not valid statistics ({error!r}). The file is damaged; estimate again."
         ) from error
-    if next_t is not None and not 1 <= next_t <= statistics.process.T + 1:
-        raise StatisticsFileError(f"{path}: next_t = {next_t} is not a step of its grid. The file is damaged.")
-    return statistics, next_t
 
 
 def write_safetensors(path: Path, tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from .noise import check_seed, standard_normal
 
 Array = npt.NDArray[np.float64]
 CHECKPOINT_SECONDS = 30.0
-_BinnedList = list[tuple[npt.NDArray[np.int64], Array]] | None
+_Binned = dict[int, tuple[npt.NDArray[np.int64], Array]] | None
 
 
 def estimate(
@@ -36,6 +38,7 @@ def estimate(
     data_range: object = "uint8",
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
+    steps: Iterable[int] | None = None,
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · ceil(samples / batch_size) network passes.
 
@@ -48,7 +51,10 @@ def estimate(
         data_range: "uint8" (also float images on the 256-level lattice of [−1, 1]), ("levels", n, low, high) or
             "continuous".
         progress: show a progress bar (only ever on a terminal).
-        checkpoint: a file to which finished rows are written as the work goes on, and from which it resumes.
+        checkpoint: a file to which finished rows are written as the work goes on, and from which it resumes. Rows that
+            it holds are never evaluated again, whatever ``steps`` was when they were made.
+        steps: the grid indices where the network runs; every one when None. Other rows are filled in from these, see
+            `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
     """
     seed = check_seed(seed)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
@@ -57,16 +63,15 @@ def estimate(
     _warn_about_clipping(denoiser, gathered)
     rows = _Rows(denoiser, gathered, seed)
     path = None if checkpoint is None else Path(checkpoint)
-    first_t = 1
     if path is not None and path.is_file():
-        first_t = rows.resume(path)
-    T = denoiser.process.T
-    t, saved = first_t, time.monotonic()
+        rows.resume(path)
+    wanted = _check_steps(steps, denoiser.process.T)
+    saved, done = time.monotonic(), rows.evaluated[wanted].sum()
     try:
         for t in tqdm(
-            range(first_t, T + 1),
-            total=T,
-            initial=first_t - 1,
+            wanted[~rows.evaluated[wanted]].tolist(),
+            total=len(wanted),
+            initial=int(done),
             desc="estimate",
             unit="step",
             disable=None if progress else True,
@@ -77,16 +82,28 @@ def estimate(
                 row.add(first, min(first + batch_size, len(gathered)))
             row.finish()
             if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                rows.save(path, next_t=t + 1)
+                rows.save(path)
                 saved = time.monotonic()
     except BaseException:  # Ctrl-C too: whatever stopped the work, finished rows are kept
-        if path is not None and t > 1:
-            rows.save(path, next_t=t)
+        if path is not None and rows.evaluated.any():
+            rows.save(path)
         raise
     statistics = rows.statistics()
+    if not rows.evaluated[1:].all():
+        statistics = import_module("dpstride.statistics.interpolate").fill(statistics, rows.evaluated)
     if path is not None:
         statistics.save(path)
     return statistics
+
+
+def _check_steps(steps: Iterable[int] | None, T: int) -> npt.NDArray[np.int64]:
+    """The grid indices to evaluate, ascending."""
+    if steps is None:
+        return np.arange(1, T + 1)
+    wanted = np.unique(np.asarray(list(steps)))
+    if wanted.size == 0 or wanted.dtype.kind not in "iu" or wanted[0] < 1 or wanted[-1] > T:
+        raise ValueError(f"steps must be grid indices from 1 to T = {T}, or None for every one, not {steps!r}.")
+    return wanted.astype(np.int64)
 
 
 class _Rows:
@@ -103,8 +120,9 @@ class _Rows:
         shapes = artefact.array_shapes(self.process, N, self.discretised, self.learned)
         self.plain: dict[str, Any] = {name: np.zeros(shape) for name, shape in shapes.items()}
         self.plain["data_square"] = self._data_square()
-        self.residual_rows: _BinnedList = [_EMPTY_RESIDUALS] if self.discretised else None
-        self.fraction_rows: _BinnedList = [_EMPTY_FRACTIONS] if self.learned else None
+        self.evaluated = np.zeros(self.process.T + 1, dtype=bool)
+        self.residual_rows: _Binned = {} if self.discretised else None
+        self.fraction_rows: _Binned = {} if self.learned else None
         # What must agree for two runs to be the same work; read before the network runs, which may change its values.
         self.identity: dict[str, Any] = {
             "process": self.process.fingerprint,
@@ -129,24 +147,24 @@ class _Rows:
             seed=self.seed,
             model=self.identity["model"],
             data=self.identity["data"],
-            residual_bins=None if self.residual_rows is None else BinnedRows.from_rows(self.residual_rows),
-            fraction_bins=None if self.fraction_rows is None else BinnedRows.from_rows(self.fraction_rows),
+            residual_bins=self._binned(self.residual_rows, _EMPTY_RESIDUALS),
+            fraction_bins=self._binned(self.fraction_rows, _EMPTY_FRACTIONS),
+            evaluated=self.evaluated.copy(),
             **self.plain,
         )
 
-    def save(self, path: Path, next_t: int) -> None:
-        for rows in (self.residual_rows, self.fraction_rows):
-            if rows is not None:
-                rows.extend([(rows[0][0], rows[0][1])] * (self.process.T + 1 - len(rows)))
-        tensors, metadata = artefact.to_tensors(self.statistics())
-        for rows in (self.residual_rows, self.fraction_rows):
-            if rows is not None:
-                del rows[next_t:]
-        artefact.write_safetensors(path, tensors, metadata | {"complete": False, "next_t": next_t})
+    def _binned(self, rows: _Binned, empty: tuple[npt.NDArray[np.int64], Array]) -> BinnedRows | None:
+        if rows is None:
+            return None
+        return BinnedRows.from_rows([rows.get(t, empty) for t in range(self.process.T + 1)])
 
-    def resume(self, path: Path) -> int:
-        """Take over the finished rows of a checkpoint; the t to go on with."""
-        found, unfinished = artefact.read_statistics(path)
+    def save(self, path: Path) -> None:
+        tensors, metadata = artefact.to_tensors(self.statistics())
+        artefact.write_safetensors(path, tensors, metadata | {"complete": False})
+
+    def resume(self, path: Path) -> None:
+        """Take over the rows of a checkpoint at which the network ran."""
+        found, _ = artefact.read_statistics(path)
         theirs = {
             "process": found.process.fingerprint,
             "model": found.model,
@@ -158,15 +176,16 @@ class _Rows:
             raise ValueError(
                 f"{path} holds other work: {', '.join(different)} differ. Give another checkpoint file, or remove it."
             )
-        next_t = self.process.T + 1 if unfinished is None else unfinished
+        self.evaluated[:] = found.evaluated
         for name, array in self.plain.items():
-            array[...] = getattr(found, name)
+            if name != "data_square":
+                array[found.evaluated] = getattr(found, name)[found.evaluated]
         for name, rows in (("residual_bins", self.residual_rows), ("fraction_bins", self.fraction_rows)):
             if rows is not None:
                 binned = getattr(found, name)
-                limits = [slice(int(binned.offsets[t]), int(binned.offsets[t + 1])) for t in range(1, next_t)]
-                rows.extend((binned.bins[entries], binned.moments[entries]) for entries in limits)
-        return next_t
+                for t in np.flatnonzero(found.evaluated).tolist():
+                    entries = slice(int(binned.offsets[t]), int(binned.offsets[t + 1]))
+                    rows[t] = binned.bins[entries], binned.moments[entries]
 
 
 _EMPTY_RESIDUALS: tuple[npt.NDArray[np.int64], Array] = (np.zeros(0, dtype=np.int64), np.zeros((0, MOMENTS)))
@@ -257,7 +276,7 @@ class _Row:
             assert rows.residual_rows is not None
             kept = np.flatnonzero(self.residuals[0].any(axis=0))
             moments = np.moveaxis(self.residuals[:, :, kept], 0, -1)  # [B, kept, MOMENTS]
-            rows.residual_rows.append((kept, moments.sum(axis=0)))
+            rows.residual_rows[t] = kept, moments.sum(axis=0)
             log_sigma = artefact.decoder_log_sigma_range(rows.process, rows.data.data_range, t)
             sigma = np.exp(chebyshev_nodes(*log_sigma, BLOCK_NODES))
             costs = residual_costs(self.mesh, kept, rows.data.data_range.half_bin, sigma)
@@ -268,7 +287,7 @@ class _Row:
             assert rows.fraction_rows is not None
             kept = np.flatnonzero(self.fractions[0, 0].any(axis=0))
             moments = np.moveaxis(self.fractions[:, :, :, kept], 1, -1)  # [2, B, kept, MOMENTS]
-            rows.fraction_rows.append((kept, moments.sum(axis=1).swapaxes(0, 1)))
+            rows.fraction_rows[t] = kept, moments.sum(axis=1).swapaxes(0, 1)
             delta = chebyshev_nodes(*artefact.fraction_range(rows.process, t), BLOCK_NODES)
             decay = np.exp(-self.fraction_mesh.points(kept)[..., None] * delta).reshape(-1, delta.size)
             weights = to_node_weights(moments).reshape(2, len(sizes), -1)
@@ -277,6 +296,7 @@ class _Row:
         if rows.learned and rows.discretised and t < rows.process.T:
             rows.plain["learned_decoder"][t, : self.delta.size] = self.learned_decoder.sum(axis=0) / N
             rows.plain["learned_decoder_blocks"][t, :, : self.delta.size] = self.learned_decoder / sizes[:, None]
+        rows.evaluated[t] = True
 
 
 def _warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
