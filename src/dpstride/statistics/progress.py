@@ -1,0 +1,236 @@
+"""Stage 3. Finished pieces of a long work, kept in a folder, so that whatever stops the work loses a few seconds of it.
+
+Pieces are only ever added, in new files ("shards"), each whole or refused: a kill at any moment, a full disk or a flipped
+bit costs what one shard held and nothing else. The result of the work is a file of its own; the folder goes when it is
+written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
+
+FORMAT = "dpstride-progress"
+SECONDS = 5.0  # at most so much finished work is not yet on the disk
+BYTES = 1 << 26  # and at most so much memory
+
+
+class BusyError(OSError):
+    """Another run is working on the same output."""
+
+
+class ProgressError(OSError):
+    """Finished work could not be kept: a full disk, a read-only folder, a folder that was removed."""
+
+
+class OtherWorkError(ValueError):
+    """What is there belongs to another model, data set, option or version."""
+
+
+class Progress:
+    """Finished pieces in ``folder``: pairs of a key (any text) and named arrays.
+
+    Opening makes the folder and locks it (`BusyError` names the process that has it; a killed process never leaves a
+    lock behind), checks every shard, and refuses (`OtherWorkError`) those of another ``identity``, a dict of JSON values
+    that says what the work is. A damaged shard is named in a warning and removed: only its pieces are to be done again.
+
+    Use it as a context: leaving it writes what is pending, also after an error or Ctrl-C, and gives the lock back. Write
+    the final result before `remove`.
+
+        with Progress(folder, {"seed": 0}) as progress:
+            done = dict(progress.read())
+            for key in keys:
+                if key not in done:
+                    progress.write(key, compute(key))  # {"features": array}; not to be changed afterwards
+            save_result()
+            progress.remove()
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: dict[str, Any]) -> None:
+        self.folder = Path(folder)
+        self._identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self._pending: list[tuple[str, Arrays]] = []
+        self._pending_bytes = 0
+        self._written = time.monotonic()
+        self._lock: int | None = _lock(self.folder)
+        try:
+            for leftover in self.folder.glob(".*.tmp"):  # of a killed run
+                leftover.unlink()
+            found = sorted(path for path in self.folder.glob("*.safetensors") if path.stem.isdecimal())
+            self._shards = [path for path in found if self._check(path)]
+        except BaseException:
+            self.close()
+            raise
+        self._next = 1 + max((int(path.stem) for path in self._shards), default=0)
+
+    def read(self) -> Iterator[tuple[str, Arrays]]:
+        """Every piece that is on the disk, oldest first; a key that was written twice comes twice."""
+        for path in self._shards:
+            arrays, header = read_arrays(path)
+            for number, key in enumerate(json.loads(header["keys"])):
+                prefix = f"{number}/"
+                yield key, {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+
+    def write(self, key: str, arrays: Arrays) -> None:
+        """Add a finished piece. It is on the disk with the next write after `SECONDS`, or after `flush` or leaving."""
+        self._pending.append((key, arrays))
+        self._pending_bytes += sum(array.nbytes for array in arrays.values())
+        if time.monotonic() - self._written >= SECONDS or self._pending_bytes >= BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put every piece on the disk now; on `ProgressError` what was there before is still there."""
+        self._written = time.monotonic()
+        if not self._pending:
+            return
+        path = self.folder / f"{self._next:08d}.safetensors"
+        arrays = {
+            f"{number}/{name}": array
+            for number, (_, piece) in enumerate(self._pending)
+            for name, array in piece.items()
+        }
+        header = {
+            "format": FORMAT,
+            "identity": json.dumps(self._identity),
+            "keys": json.dumps([key for key, _ in self._pending]),
+        }
+        try:
+            if not self.folder.is_dir():  # else it would be made again, with a part of the work
+                raise FileNotFoundError(errno.ENOENT, "the folder was removed while the work went on")
+            write_arrays(path, arrays, header)
+        except OSError as error:
+            raise ProgressError(
+                f"{self.folder}: finished work could not be written ({error.strerror or error}). What was written before "
+                "is kept; put this right and run the same command again, which goes on from there."
+            ) from error
+        self._shards.append(path)
+        self._next += 1
+        self._pending, self._pending_bytes = [], 0
+
+    def remove(self) -> None:
+        """Remove every piece and the folder: the result is written elsewhere."""
+        self._pending = []
+        for path in self._shards:
+            path.unlink(missing_ok=True)
+        self._shards = []
+        self.close()
+
+    def close(self) -> None:
+        """Give the lock back, without writing; an empty folder goes."""
+        if self._lock is None:
+            return
+        with suppress(OSError):
+            if {path.name for path in self.folder.iterdir()} == {_LOCK}:
+                (self.folder / _LOCK).unlink()
+                self.folder.rmdir()
+        os.close(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not isinstance(error, ProgressError):  # which has just said that writing fails
+                self.flush()
+        except ProgressError as second:
+            if error is None:
+                raise
+            warnings.warn(str(second), stacklevel=2)
+        finally:
+            self.close()
+
+    def _check(self, path: Path) -> bool:
+        try:
+            _, header = read_arrays(path)
+            if header.get("format") != FORMAT or "sha256" not in header:
+                raise DamagedFileError("it is no part of this work")
+        except DamagedFileError as error:
+            warnings.warn(f"{path}: {error}; it is removed and what it held is computed again.", stacklevel=4)
+            path.unlink()
+            return False
+        check_identity(self.folder, json.loads(header["identity"]), self._identity)
+        return True
+
+
+def check_identity(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    """Refuse work of another identity, saying what differs."""
+    old, new = _flat(there), _flat(here)
+    different = [
+        f"{name} (there {old.get(name)!r}, here {new.get(name)!r})"
+        for name in dict.fromkeys([*new, *old])
+        if old.get(name) != new.get(name)
+    ]
+    if different:
+        raise OtherWorkError(
+            f"{path} holds other work: {', '.join(different)} differ. Give another output, or remove it."
+        )
+
+
+def _flat(identity: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in identity.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+# --- the lock ---------------------------------------------------------------------------------------------------------
+
+_LOCK = "lock"
+
+
+def _lock(folder: Path) -> int:
+    """An open file that holds the lock of ``folder``; the kernel gives it back however the process ends."""
+    import fcntl
+
+    for last_try in (False, False, True):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not last_try:
+                continue  # a run that has just ended removed the folder between the two
+            raise ProgressError(
+                f"{folder}: progress cannot be kept there ({error.strerror}). Give an output in a folder that can be "
+                "written."
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 1000, 0).decode(errors="replace") or "a process that has just started"
+            os.close(descriptor)
+            raise BusyError(
+                f"{folder}: another run is working on this output ({owner}). Wait for it, stop it, or give another output."
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK):
+                raise
+            warnings.warn(f"{folder}: this file system has no locks; start no second run there.", stacklevel=4)
+        if _is_current(descriptor, folder / _LOCK):
+            with suppress(OSError):  # a full disk; the lock holds without its owner's name
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            return descriptor
+        os.close(descriptor)
+    raise BusyError(f"{folder}: other runs come and go on this output. Give another output.")
+
+
+def _is_current(descriptor: int, path: Path) -> bool:
+    """Whether ``path`` still names this file: who had the lock may have removed it, and a lock on that is worth nothing."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

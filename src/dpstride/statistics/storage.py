@@ -1,0 +1,97 @@
+"""Stage 3. Files of arrays that are either whole and as they were written, or refused.
+
+Plain safetensors, so that anything can read them, with a checksum of contents and metadata in the header. They are
+written here rather than by the library for three reasons: arrays of gigabytes are not copied, a full disk is an OSError
+that says so, and contents reach the disk before the name does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Arrays = dict[str, npt.NDArray[Any]]
+_KINDS = {"f": "F", "i": "I", "u": "U"}
+
+
+class DamagedFileError(ValueError):
+    """A file that is not what was written: truncated, changed, or of another kind."""
+
+
+def write_arrays(path: Path, arrays: Arrays, header: dict[str, str], temporary_in: Path | None = None) -> None:
+    """Write to ``path``, atomically and durably: whatever happens, it holds all of the old or all of the new.
+
+    The temporary file stands beside it, or in ``temporary_in`` (on the same file system).
+    """
+    arrays = {name: _plain(array) for name, array in arrays.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = (temporary_in or path.parent) / f".{path.name}.{os.getpid()}.tmp"
+    try:
+        with temporary.open("wb") as file:
+            file.write(_head(arrays, header | {"sha256": _digest(arrays, header)}))
+            for array in arrays.values():
+                file.write(array.reshape(-1).view(np.uint8).data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """Arrays and header of a file of `write_arrays`; `DamagedFileError` unless they are what was written."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedFileError(f"not a whole safetensors file ({error})") from error
+    found = header.pop("sha256", None)
+    if found is not None and found != _digest({name: _plain(array) for name, array in arrays.items()}, header):
+        raise DamagedFileError("its contents do not match its checksum")
+    return arrays, header | ({} if found is None else {"sha256": found})
+
+
+def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+
+
+def _digest(arrays: Arrays, header: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(sorted(header.items())).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+        digest.update(arrays[name].reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _head(arrays: Arrays, header: dict[str, str]) -> bytes:
+    entries: dict[str, Any] = {"__metadata__": header}
+    place = 0
+    for name, array in arrays.items():
+        kind = "BOOL" if array.dtype == bool else f"{_KINDS[array.dtype.kind]}{8 * array.dtype.itemsize}"
+        entries[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [place, place + array.nbytes]}
+        place += array.nbytes
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; some file systems cannot, and then need not."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
