@@ -1,0 +1,78 @@
+"""Stage 7. `FeatureExtractor`: what a distance needs to know about its features."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .. import frechet
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class FeatureExtractor:
+    """Features of 8-bit images.
+
+    Args:
+        name: how it is asked for, and recorded.
+        distance: what the Fréchet distance on these features is called; "FID" for the FID's own network alone.
+        dimension: number of features.
+        fingerprint: digest of the weights, so that distances of different extractors are never compared.
+        function: uint8 images [n, C, H, W] → features [n, dimension].
+    """
+
+    name: str
+    distance: str
+    dimension: int
+    fingerprint: str
+    function: Callable[[Tensor], Tensor] = field(repr=False)
+
+    def __call__(self, images: Tensor | npt.NDArray[np.uint8], batch_size: int = BATCH) -> npt.NDArray[np.float32]:
+        """Features [n, dimension], float32, of uint8 images [n, C, H, W]."""
+        images = torch.as_tensor(images)
+        if images.dtype != torch.uint8 or images.ndim != 4:
+            raise ValueError(
+                f"The features {self.name!r} are those of uint8 images [n, C, H, W], not {images.dtype} "
+                f"{tuple(images.shape)}. `to_levels` turns samples in [−1, 1] into such images."
+            )
+        with torch.inference_mode():
+            parts = [self.function(images[i : i + batch_size]).float().cpu() for i in range(0, len(images), batch_size)]
+        found = torch.cat(parts).numpy() if parts else np.zeros((0, self.dimension), dtype=np.float32)
+        if found.shape != (len(images), self.dimension):
+            raise ValueError(
+                f"The extractor {self.name!r} must give {self.dimension} features of each image, but {len(images)} images "
+                f"gave {found.shape}."
+            )
+        return np.asarray(frechet.as_features(found), dtype=np.float32)
+
+    def describe(self) -> dict[str, Any]:
+        """What a result must record."""
+        return {
+            "name": self.name,
+            "distance": self.distance,
+            "dimension": self.dimension,
+            "fingerprint": self.fingerprint,
+        }
+
+
+def to_levels(samples: Tensor) -> Tensor:
+    """Samples in [−1, 1] as uint8 images, rounded to the nearest level as an image file would be."""
+    return ((samples + 1.0) * 127.5 + 0.5).floor().clamp(0.0, 255.0).to(torch.uint8)
+
+
+def digest_of(state: dict[str, Tensor]) -> str:
+    """Digest of named weights, whatever file they came from."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        array = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
+        digest.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,212 @@
+"""Feature extractors: the FID's network by its layout and its definition, and the contract that all of them keep."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dpstride.evaluate.features import inception
+from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
+from dpstride.evaluate.features.inception import InceptionV3, inception_features, prepare
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file of random weights in the layout of the usual one."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.device("meta"):
+        layout = InceptionV3().state_dict() | {"fc.weight": torch.zeros(1008, 2048), "fc.bias": torch.zeros(1008)}
+    state = {}
+    for name, value in layout.items():
+        spread = 0.01 if value.ndim < 2 else math.sqrt(2.0 / value[0].numel())  # keeps the scale from layer to layer
+        one = name.endswith(("running_var", "bn.weight"))
+        state[name] = spread * torch.randn(value.shape, generator=generator) + (1.0 if one else 0.0)
+        state[name] = state[name].to(value.dtype)
+    path = tmp_path_factory.mktemp("weights") / "random.pth"
+    torch.save(state, path)
+    yield path
+    path.unlink()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# --- Inception --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_layout_is_that_of_the_usual_file() -> None:
+    """Names and counts that others publish for this network, not read from this code.
+
+    Keras counts 21,802,784 numbers in Inception-v3 without its classifier, with three per normalised channel (no scale);
+    the usual file has four and the batch counters, in 566 entries with the classifier's two, and 95,628,359 bytes.
+    """
+    with torch.device("meta"):
+        state = InceptionV3().state_dict()
+    channels = sum(value.numel() for name, value in state.items() if name.endswith("bn.weight"))
+    numbers = sum(value.numel() for name, value in state.items() if not name.endswith("num_batches_tracked"))
+    assert numbers - channels == 21_802_784
+    assert len(state) + 2 == 566
+    names_and_headers = 95_628_359 - 4 * (numbers + 2049 * 1008)
+    assert 0 < names_and_headers < 566 * 256
+    shapes = {
+        "Conv2d_1a_3x3.conv.weight": (32, 3, 3, 3),
+        "Conv2d_4a_3x3.bn.running_var": (192,),
+        "Mixed_5b.branch_pool.conv.weight": (32, 192, 1, 1),
+        "Mixed_5d.branch3x3dbl_3.conv.weight": (96, 96, 3, 3),
+        "Mixed_6a.branch3x3.conv.weight": (384, 288, 3, 3),
+        "Mixed_6c.branch7x7dbl_2.conv.weight": (160, 160, 7, 1),
+        "Mixed_6e.branch7x7_2.conv.weight": (192, 192, 1, 7),
+        "Mixed_7a.branch7x7x3_4.conv.weight": (192, 192, 3, 3),
+        "Mixed_7b.branch3x3_2a.conv.weight": (384, 384, 1, 3),
+        "Mixed_7c.branch3x3dbl_3b.conv.weight": (384, 384, 3, 1),
+        "Mixed_7c.branch_pool.conv.weight": (192, 2048, 1, 1),
+    }
+    assert {name: tuple(state[name].shape) for name in shapes} == shapes
+
+
+@pytest.mark.parametrize(("height", "width"), [(28, 28), (5, 301), (299, 299), (1, 2)])
+def test_images_are_resized_pixel_by_pixel_as_tensorflow_1_does(height: int, width: int) -> None:
+    images = torch.randint(0, 256, (1, 3, height, width), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    found = prepare(images)
+    assert found.shape == (1, 3, 299, 299)
+    pixels = images[0, 1].double().numpy()
+    for i, j in [(0, 0), (1, 7), (150, 41), (298, 298), (297, 3), (12, 280)]:
+        y, x = i * height / 299, j * width / 299
+        top, left = math.floor(y), math.floor(x)
+        below, right = min(top + 1, height - 1), min(left + 1, width - 1)
+        upper = pixels[top, left] + (pixels[top, right] - pixels[top, left]) * (x - left)
+        lower = pixels[below, left] + (pixels[below, right] - pixels[below, left]) * (x - left)
+        value = upper + (lower - upper) * (y - top)
+        assert float(found[0, 1, i, j]) == pytest.approx((value - 128.0) / 128.0, abs=1e-5)
+
+
+def test_pools_follow_the_graph_and_not_the_published_network() -> None:
+    """At borders averages are over the pixels that are there, and the last block takes a maximum."""
+    ramp = torch.arange(25.0).reshape(1, 1, 5, 5)
+    corner = float(inception._pool(ramp, "average")[0, 0, 0, 0])
+    assert corner == pytest.approx((0 + 1 + 5 + 6) / 4)
+    assert float(inception._pool(ramp, "maximum")[0, 0, 0, 0]) == 6.0
+    pools = {name: [pool for pool, _, _ in branches if pool] for name, branches in inception.BLOCKS.items()}
+    assert pools["Mixed_7b"] == ["average"]
+    assert pools["Mixed_7c"] == ["maximum"]
+
+
+def test_a_block_joins_its_branches_as_convolutions_by_hand() -> None:
+    """The block with forks, from its own weights and torch's functions alone."""
+    torch.manual_seed(1)
+    block = inception._Block(1280, inception.BLOCKS["Mixed_7b"]).eval()
+    x = torch.randn(1, 1280, 3, 3)
+    state = block.state_dict()
+
+    def unit(y: Tensor, name: str) -> Tensor:
+        kernel = state[f"{name}.conv.weight"]
+        y = torch.nn.functional.conv2d(y, kernel, padding=(kernel.shape[2] // 2, kernel.shape[3] // 2))
+        mean, var = state[f"{name}.bn.running_mean"], state[f"{name}.bn.running_var"]
+        scale, shift = state[f"{name}.bn.weight"], state[f"{name}.bn.bias"]
+        normal = (y - mean[:, None, None]) / (var[:, None, None] + 0.001).sqrt()
+        return (normal * scale[:, None, None] + shift[:, None, None]).clamp(min=0.0)
+
+    with torch.no_grad():
+        straight, double = unit(x, "branch3x3_1"), unit(unit(x, "branch3x3dbl_1"), "branch3x3dbl_2")
+        window = torch.nn.functional.pad(x, (1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1).sum(dim=(4, 5))
+        there = torch.nn.functional.pad(torch.ones(3, 3), (1, 1, 1, 1)).unfold(0, 3, 1).unfold(1, 3, 1).sum(dim=(2, 3))
+        expected = torch.cat(
+            [
+                unit(x, "branch1x1"),
+                unit(straight, "branch3x3_2a"),
+                unit(straight, "branch3x3_2b"),
+                unit(double, "branch3x3dbl_3a"),
+                unit(double, "branch3x3dbl_3b"),
+                unit(window / there, "branch_pool"),
+            ],
+            dim=1,
+        )
+        torch.testing.assert_close(block(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_features_are_2048_per_image_whatever_the_batch_and_grey_is_repeated(weights: Path) -> None:
+    extractor = inception_features(weights)
+    assert "not the FID's" in extractor.distance
+    images = torch.randint(0, 256, (2, 1, 28, 28), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+    found = extractor(images)
+    assert found.shape == (2, 2048)
+    assert found.dtype == np.float32
+    assert found.std(axis=0).max() > 0.0
+    np.testing.assert_allclose(extractor(images.expand(-1, 3, -1, -1), batch_size=1), found, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="grey or RGB images, not images of 4 channels"):
+        extractor(torch.zeros(1, 4, 8, 8, dtype=torch.uint8))
+
+
+def test_only_the_usual_file_makes_the_distance_the_fid(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert inception.FILE.endswith(inception.SHA256[:8] + ".pth")
+    monkeypatch.setattr(inception, "SHA256", hashlib.sha256(weights.read_bytes()).hexdigest())
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / inception.SAME_FILE).symlink_to(weights)  # found in the cache under either name
+    standard = inception_features()
+    assert (standard.distance, standard.dimension, standard.name) == ("FID", 2048, "inception")
+
+
+def test_weights_that_are_missing_or_of_another_network_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    with pytest.raises(ValueError, match=rf"{inception.FILE} is not there.*hub/checkpoints.*inception:PATH"):
+        inception_features()
+    with pytest.raises(ValueError, match=r"nowhere\.pth is not there"):
+        inception_features(tmp_path / "nowhere.pth")
+    some = {"Mixed_7a.branch3x3_1.bn.bias": torch.zeros(192)}
+    torch.save(some, tmp_path / "some.pth")
+    save_file(some, tmp_path / "some.safetensors")
+    for name in ("some.pth", "some.safetensors"):
+        with pytest.raises(ValueError, match=r"Conv2d_1a_3x3.bn.bias is missing, one of 469 such entries"):
+            inception_features(tmp_path / name)
+    with torch.device("meta"):
+        state = InceptionV3().state_dict()
+    for wrong, message in [
+        ({"AuxLogits.conv0.conv.weight": torch.zeros(1)}, r"AuxLogits.conv0.conv.weight is \(1,\), one of 1 such"),
+        ({"Mixed_7a.branch3x3_1.bn.bias": torch.zeros(3)}, r"Mixed_7a.branch3x3_1.bn.bias is \(3,\)"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            inception._filled(state | wrong, tmp_path)
+    (tmp_path / "wrong.pth").write_bytes(b"PK truncated")
+    with pytest.raises(ValueError, match="not a whole file of weights"):
+        inception_features(tmp_path / "wrong.pth")
+    torch.save([1, 2], tmp_path / "wrong.pth")
+    with pytest.raises(ValueError, match="not a plain dictionary of weights"):
+        inception_features(tmp_path / "wrong.pth")
+
+
+# --- the contract -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_extractor_takes_images_of_8_bits_and_must_keep_its_promise() -> None:
+    extractor = FeatureExtractor(
+        "mean", "Fréchet distance, means", 1, "-", lambda x: x.float().mean(dim=(1, 2, 3))[:, None]
+    )
+    images = np.arange(24, dtype=np.uint8).reshape(2, 1, 3, 4)
+    np.testing.assert_array_equal(extractor(images, batch_size=1), [[5.5], [17.5]])
+    assert extractor(images[:0]).shape == (0, 1)
+    with pytest.raises(ValueError, match=r"those of uint8 images \[n, C, H, W\], not torch.float64 \(2, 1, 3, 4\)"):
+        extractor(images.astype(np.float64))  # type: ignore[arg-type]
+    liar = FeatureExtractor("liar", "-", 2, "-", extractor.function)
+    with pytest.raises(ValueError, match=r"must give 2 features of each image, but 2 images gave \(2, 1\)"):
+        liar(images)
+
+
+def test_samples_become_the_nearest_level() -> None:
+    levels = torch.arange(256, dtype=torch.uint8)
+    assert torch.equal(to_levels(levels.float() / 127.5 - 1.0), levels)
+    assert to_levels(torch.tensor([-3.0, 3.0, -1.0 + 0.49 / 127.5, -1.0 + 0.51 / 127.5])).tolist() == [0, 255, 0, 1]
