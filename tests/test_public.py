@@ -15,6 +15,7 @@ import dpstride
 PACKAGE = Path(dpstride.__file__).parent
 # architecture.md's stages; schedule stands below costs and solver, which make schedules.
 STAGES = {
+    "reading": 0,
     "process": 1,
     "denoiser": 2,
     "statistics": 3,
@@ -29,7 +30,7 @@ ABOVE_ALL = {"pipeline", "cli", "report", "__init__", "__main__"}
 OUTSIDE = {"integrations", "training", "zoo"}  # not stages: the method works without them
 # The one way down from a stage: issue 5 asks for schedules[32].for_diffusers() and its kin, methods that only delegate.
 DELEGATES = {("schedule.py", "dpstride.integrations.export")}
-TORCH = {"denoiser", "statistics", "evaluate", "cli", *OUTSIDE}
+TORCH = {"reading", "denoiser", "statistics", "evaluate", "cli", *OUTSIDE}
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 

@@ -47,8 +47,8 @@ class ForwardProcess:
 
     def __post_init__(self) -> None:
         for name in ("f", "g", "times", "origin", "input_scale"):
-            array = np.array(getattr(self, name), dtype=np.int64 if name == "origin" else np.float64)
-            object.__setattr__(self, name, array)
+            object.__setattr__(self, name, _numbers(getattr(self, name), name))
+        _check_kind(self.kind, self.name, self.origin_T, self.first_pair_variance)
         _check_grid(self.f, self.g, self.times)
         _check_labels(self.origin, self.origin_T, self.input_scale, self.T)
 
@@ -391,6 +391,28 @@ def _check_grid(f: Array, g: Array, times: Array) -> None:
             f"The signal-to-noise ratio must strictly fall along the grid, but points {i} and {i + 1} have (f, g) = "
             f"({f[i]}, {g[i]}) and ({f[i + 1]}, {g[i + 1]}). Drop one of them."
         )
+
+
+def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """A copy in float64, or in int64 for origin; text and fractions of a grid index are not taken for numbers."""
+    array = np.array(values)
+    if array.dtype.kind not in ("iu" if name == "origin" else "iuf") or array.dtype == np.uint64:
+        raise ValueError(f"{name} must be {'whole ' if name == 'origin' else ''}numbers, not {array.dtype}.")
+    return array.astype(np.int64 if name == "origin" else np.float64)
+
+
+def _check_kind(kind: object, name: object, origin_T: object, first_pair_variance: object) -> None:
+    """What a damaged file can have wrong beside the arrays."""
+    if kind not in ("discrete", "continuous"):
+        raise ValueError(f"kind must be 'discrete' or 'continuous', not {kind!r:.80}.")
+    if not isinstance(name, str):
+        raise ValueError(f"The name of a process is a text, not {type(name).__name__}.")
+    if isinstance(origin_T, bool) or not isinstance(origin_T, (int, np.integer)):
+        raise ValueError(f"origin_T must be a whole number, not {origin_T!r:.80}.")
+    if first_pair_variance is not None and not (
+        isinstance(first_pair_variance, (int, float)) and 0.0 < first_pair_variance < np.inf
+    ):
+        raise ValueError(f"first_pair_variance must be positive and finite, or None, not {first_pair_variance!r:.80}.")
 
 
 def _check_labels(origin: npt.NDArray[np.int64], origin_T: int, input_scale: Array, T: int) -> None:

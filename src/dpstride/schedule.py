@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,16 @@ import numpy.typing as npt
 
 from . import __version__
 from .process import ForwardProcess
+from .reading.documents import read_json
+from .reading.limits import UnreadableFileError
 
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-schedules"
 FORMAT_VERSION = 1
+PROCESS_PARTS = {
+    *("name", "kind", "origin_T", "first_pair_variance"),
+    *("f", "g", "times", "origin", "input_scale"),
+}
 LISTED = 256  # paths of up to this many steps are listed in the JSON; longer ones are bit masks
 
 
@@ -232,21 +238,23 @@ class ScheduleSet:
     def load(cls, path: str | os.PathLike[str]) -> ScheduleSet:
         """Read what `save` wrote; anything else raises `ScheduleFileError`."""
         try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise ScheduleFileError(f"{path}: there is no such file.") from error
-        except (OSError, ValueError, RecursionError) as error:
-            raise ScheduleFileError(f"{path}: not a whole JSON file ({error}). Write it again.") from error
+            document = read_json(path)
+        except UnreadableFileError as error:
+            raise ScheduleFileError(str(error)) from error
         if not isinstance(document, dict) or (found := document.get("format")) != FORMAT:
             found = document.get("format") if isinstance(document, dict) else type(document).__name__
-            raise ScheduleFileError(f"{path}: format {found!r} is not {FORMAT!r}; write it again with dpstride.")
+            raise ScheduleFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; write it again with dpstride.")
         if (version := document.get("version")) != FORMAT_VERSION:
             raise ScheduleFileError(
-                f"{path}: version {version!r} of the format is not {FORMAT_VERSION}; write it again with this version of "
-                "dpstride, or read it with the version that wrote it."
+                f"{path}: version {version!r:.80} of the format is not {FORMAT_VERSION}; write it again with this version "
+                "of dpstride, or read it with the version that wrote it."
             )
         try:
-            process = ForwardProcess(**document["process"])
+            parts = document["process"]
+            if parts.keys() != PROCESS_PARTS:
+                wrong = sorted(PROCESS_PARTS ^ parts.keys())
+                raise ValueError(f"the process has too much or too little: {wrong[0]!r:.80}")
+            process = ForwardProcess(**parts)
             entries = {}
             for entry in document["schedules"]:
                 steps = check_path(_steps(entry, process.T), process.T)
@@ -263,10 +271,12 @@ class ScheduleSet:
                     for name in ("mean_squared_error", "decoder_variance")
                 )
             )
-            options, provenance = dict(document["options"]), dict(document["provenance"])
+            options, provenance, stride = document["options"], document["provenance"], document["stride"]
+            if not (isinstance(options, dict) and isinstance(provenance, dict) and isinstance(stride, str)):
+                raise ValueError("options and provenance must be objects, and stride a text")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ScheduleFileError(f"{path}: not a valid schedule file ({error}). Write it again.") from error
-        return cls(process, entries, str(document.get("stride", "dp")), options, fitted, provenance)
+            raise ScheduleFileError(f"{path}: not a valid schedule file ({error!s:.300}). Write it again.") from error
+        return cls(process, entries, stride, options, fitted, provenance)
 
     def _entry(self, budget: int) -> dict[str, Any]:
         steps, bpd, standard_error = self.entries[budget]
@@ -283,8 +293,8 @@ class ScheduleSet:
 
 def even_stride(process: ForwardProcess, budget: int) -> Schedule:
     """Steps i·T/K, rounded half up, i = 1 … K."""
-    T = _check_budget(process, budget)
-    return _stride(process, "even", [_half_up(i * T, int(budget)) for i in range(1, int(budget) + 1)])
+    T, K = _check_budget(process, budget), int(budget)
+    return _stride(process, "even", _half_up(np.arange(1, K + 1) * T, K))
 
 
 def quadratic_stride(process: ForwardProcess, budget: int) -> Schedule:
@@ -302,24 +312,24 @@ def quadratic_ddim_stride(process: ForwardProcess, budget: int) -> Schedule:
 
 def _quadratic(process: ForwardProcess, budget: int, name: str, tenths: int) -> Schedule:
     T, K = _check_budget(process, budget), int(budget)
-    return _stride(process, name, [_half_up(i**2 * tenths * T, 10 * K**2) for i in range(1, K + 1)])
+    return _stride(process, name, _half_up(np.arange(1, K + 1) ** 2 * (tenths * T), 10 * K**2))
 
 
-def _half_up(numerator: int, denominator: int) -> int:
+def _half_up(numerator: npt.NDArray[np.int64], denominator: int) -> npt.NDArray[np.int64]:
     """floor(numerator/denominator + ½) in whole numbers: (i/K)²·T is often exactly half-way, which floats miss."""
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-def _stride(process: ForwardProcess, name: str, ascending: list[int]) -> Schedule:
-    steps = [0]
-    for step in ascending:
-        steps.append(max(step, steps[-1] + 1))
+def _stride(process: ForwardProcess, name: str, ascending: npt.NDArray[np.int64]) -> Schedule:
+    place = np.arange(ascending.size + 1)
+    # Strictly increasing: step i is at least i − j above step j, so the surplus over the place never falls.
+    steps = np.maximum.accumulate(np.append(0, ascending) - place) + place
     if steps[-1] > process.T:
         raise ValueError(
             f"The {name} stride has no room for {len(ascending)} different steps on a grid of {process.T}: its steps end "
             f"at {steps[-1]}. Ask for fewer steps."
         )
-    return Schedule(process, tuple(reversed(steps)), stride=name)
+    return Schedule(process, tuple(steps[::-1].tolist()), stride=name)
 
 
 # --- checks --------------------------------------------------------------------------------------------------------------
@@ -327,10 +337,10 @@ def _stride(process: ForwardProcess, name: str, ascending: list[int]) -> Schedul
 
 def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
     """``steps`` as a tuple of ints that falls strictly to 0 from at most T, or a clear error."""
-    path = tuple(int(step) for step in steps)
-    if any(whole != given for whole, given in zip(path, steps, strict=True)):
+    path = tuple(map(int, steps))
+    if path != tuple(steps):
         raise ValueError(f"steps must be whole grid indices, not {list(steps)!r}.")
-    if len(path) < 2 or path[-1] != 0 or path[0] > T or any(t <= s for t, s in pairwise(path)):
+    if len(path) < 2 or path[-1] != 0 or path[0] > T or any(map(operator.le, path, path[1:])):
         shown = ", ".join(map(str, path[:6])) + (", …" if len(path) > 6 else "")
         raise ValueError(
             f"steps must fall strictly from at most T = {T} to 0, at least one step, but they are ({shown}) ending at "
@@ -382,10 +392,15 @@ def _to_list(array: Array | None) -> list[float | None] | None:
 def _from_list(values: list[float | None] | None, T: int) -> Array | None:
     if values is None:
         return None
+    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, _NUMBER) for v in values):
+        raise ValueError("fitted numbers must be a list of numbers and nulls")
     array = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
     if array.shape != (T + 1,):
         raise ValueError(f"fitted numbers must have {T + 1} entries, not {array.shape}")
     return array
+
+
+_NUMBER = (int, float, type(None))
 
 
 def _spans(budgets: list[int]) -> str:

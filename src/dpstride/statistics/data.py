@@ -19,6 +19,13 @@ from .artefact import DataRange
 
 # How far from its level, in steps, a float may lie: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
 ON_LATTICE = 0.1
+# Types with the arithmetic that is needed here; float8, complex and quantised ones have not.
+TENSOR_TYPES = frozenset(
+    {
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
+        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ def _as_batch_of_one(value: Any) -> Any:
 
 
 def _tensor(value: Any) -> Tensor:
-    if isinstance(value, Tensor) and not value.is_complex():
+    if isinstance(value, Tensor) and value.layout == torch.strided and value.dtype in TENSOR_TYPES:
         tensor: Tensor = value.detach().cpu()
         # torch has no minimum of unsigned integers above 8 bits
         return tensor.to(torch.int64) if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64) else tensor

@@ -1,6 +1,6 @@
 """Stage 3. Data from files: arrays, tensors, folders of images, or a function of the user's own.
 
-Nothing here runs code that a file brings along: arrays are read without pickle, tensors with ``weights_only``. The one
+Nothing here runs code that a file brings along: files are read by `dpstride.reading`, which unpickles nothing. The one
 stated exception is ``package.module:function``, which is the user's own code.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+from ..reading.arrays import read_npy, read_npz
+from ..reading.checkpoints import read_checkpoint
+from ..reading.images import SUFFIXES, read_image
+from ..reading.limits import UnreadableFileError, check_unpacked
+
 CHANNELS = (1, 3, 4)
 DATA_KEYS = ("images", "x", "arr_0")
 
@@ -41,18 +43,14 @@ def read_data(source: str | os.PathLike[str]) -> Any:
         return _read_folder(path)
     if path.is_file():
         match path.suffix.lower():
-            case ".npy" | ".npz":
-                return _pick(_load_numpy(path), path)
+            case ".npy":
+                return _channels_first(read_npy(path))
+            case ".npz":
+                return _pick(read_npz(path), path)
             case ".pt" | ".pth":
                 return _read_torch(path)
             case ".safetensors":
-                from safetensors import SafetensorError
-                from safetensors.torch import load_file
-
-                try:
-                    return _pick(load_file(path), path)
-                except SafetensorError as error:
-                    raise ValueError(f"{path}: not a whole safetensors file ({error}).") from error
+                return _pick(_read_safetensors(path), path)
             case suffix:
                 raise ValueError(
                     f"{path}: data with the ending {suffix!r} cannot be read. Use .npy, .npz, .pt, .safetensors, a folder "
@@ -85,33 +83,23 @@ def import_function(text: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _load_numpy(path: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            return (
-                {"images": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-            )
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(
-            f"{path}: not a readable numpy file ({error}). Pickled objects are refused; save plain arrays."
-        ) from error
-
-
 def _read_torch(path: Path) -> Any:
-    import pickle
-
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise ValueError(
-            f"{path}: not a plain tensor file ({str(error).splitlines()[0]}). Save tensors only."
-        ) from error
+    loaded = read_checkpoint(path)
     if isinstance(loaded, Tensor):
         return _channels_first(loaded)
-    if isinstance(loaded, dict) and all(isinstance(value, Tensor) for value in loaded.values()):
+    if isinstance(loaded, dict) and all(isinstance(k, str) and isinstance(v, Tensor) for k, v in loaded.items()):
         return _pick(loaded, path)
-    raise ValueError(f"{path}: holds {type(loaded).__name__}, not a tensor or a dict of tensors.")
+    raise UnreadableFileError(f"{path}: holds a {type(loaded).__name__}, not a tensor or a dict of named tensors.")
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise UnreadableFileError(f"{path}: not a whole safetensors file ({error}).") from error
 
 
 def _pick(arrays: dict[str, Any], path: Path) -> Any:
@@ -122,9 +110,10 @@ def _pick(arrays: dict[str, Any], path: Path) -> Any:
         if key in arrays:
             conditioning = {name: value for name, value in arrays.items() if name != key}
             return _channels_first(arrays[key]), conditioning
-    raise ValueError(
-        f"{path}: holds {', '.join(sorted(arrays)) or 'no array'}, and none is named {', '.join(DATA_KEYS)}. Name the data "
-        "'images'; other arrays are passed to the network as conditioning under their own names."
+    held = ", ".join(map(repr, sorted(arrays)))[:200] or "no array"
+    raise UnreadableFileError(
+        f"{path}: holds {held}, and none is named {', '.join(DATA_KEYS)}. Name the data 'images'; other arrays are passed "
+        "to the network as conditioning under their own names."
     )
 
 
@@ -137,24 +126,22 @@ def _channels_first(array: npt.NDArray[Any] | Tensor) -> npt.NDArray[Any] | Tens
 
 
 def _read_folder(folder: Path) -> Tensor:
-    from PIL import Image, UnidentifiedImageError
-
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not paths:
-        raise ValueError(f"{folder}: no image found below it ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-    images, grey = [], True
+        raise UnreadableFileError(f"{folder}: no image found below it ({', '.join(sorted(SUFFIXES))}).")
+    images: list[npt.NDArray[np.uint8]] = []
+    packed = 0
     for path in paths:
-        try:
-            with Image.open(path) as image:
-                images.append(image.copy())
-        except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{path}: not a readable image ({error}). Remove or repair it.") from error
-        grey = grey and images[-1].mode in ("L", "1")
-        if images[-1].size != images[0].size:
-            raise ValueError(
-                f"All images must have one size, but {paths[0].name} is {images[0].size} and {path.name} is "
-                f"{images[-1].size}. Resize them first; the model sees one size."
+        images.append(read_image(path))
+        if images[-1].shape[:2] != images[0].shape[:2]:
+            (height, width), (other_height, other_width) = images[0].shape[:2], images[-1].shape[:2]
+            raise UnreadableFileError(
+                f"All images must have one size, but {paths[0]} is {width} × {height} and {path} is {other_width} × "
+                f"{other_height}. Resize them first; the model sees one size."
             )
-    mode = "L" if grey else "RGB"
-    array = np.stack([np.asarray(image.convert(mode)) for image in images])
-    return torch.from_numpy(array[:, None] if grey else np.ascontiguousarray(np.moveaxis(array, -1, 1)))
+        packed += path.stat().st_size
+        check_unpacked(folder, len(images) * images[0].size, packed, "Save the images as one .npy file.")
+    if all(image.ndim == 2 for image in images):
+        return torch.from_numpy(np.stack(images)[:, None])
+    colour = [np.broadcast_to(image[..., None], (*image.shape, 3)) if image.ndim == 2 else image for image in images]
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.stack(colour), -1, 1)))

@@ -1,0 +1,80 @@
+"""Stage 0. JSON files: strict, shallow and of bounded numbers, so that what reads them meets no surprise.
+
+Python's parser takes NaN, repeated names, integers of any length and nesting up to its recursion limit. None of these is
+in a file that this package, diffusers or transformers writes, and each breaks a reader further on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from .limits import UNPACKED_BYTES, UnreadableFileError
+
+MOST_BYTES = UNPACKED_BYTES  # a schedule set of T = 4000 has 4 MB
+DEEPEST = 64
+MOST_BITS = 256  # a seed may be long, but every number fits a float
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """What a JSON file holds; `UnreadableFileError` names the file and what is wrong with it."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+        document = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        _check(document)
+    except FileNotFoundError as error:
+        raise UnreadableFileError(f"{path}: there is no such file.") from error
+    except RecursionError as error:
+        raise UnreadableFileError(f"{path}: not a whole JSON file (nested deeper than {DEEPEST}).") from error
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(f"{path}: not a whole JSON file ({_first_line(error)}). Write it again.") from error
+    return document
+
+
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A JSON file that holds an object (names and values)."""
+    document = read_json(path)
+    if not isinstance(document, dict):
+        raise UnreadableFileError(f"{path}: holds a JSON {type(document).__name__}, not an object. Write it again.")
+    return document
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON; a missing number is null")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {next(name for name in names if names.count(name) > 1)!r:.80} is there twice")
+    return found
+
+
+def _check(document: Any) -> None:
+    """Depth and size of numbers, without recursion."""
+    level, depth = [document], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"nested deeper than {DEEPEST}")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            elif isinstance(value, int) and value.bit_length() > MOST_BITS:
+                raise ValueError(f"a whole number of {value.bit_length()} bits, more than {MOST_BITS}")
+            elif isinstance(value, float) and value in (float("inf"), float("-inf")):
+                raise ValueError("a number too large for a float")
+        level = below
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

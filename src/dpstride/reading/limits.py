@@ -1,0 +1,25 @@
+"""Stage 0. How much a file may unpack to, and the error that every reader raises.
+
+Memory is bounded by what was sent: a file may unpack to 100 times its own size, and small ones to 1 GiB. Plain arrays
+and tensors are as large as their files, so that no data set is too large, only too well compressed.
+"""
+
+from __future__ import annotations
+
+import os
+
+UNPACKED_BYTES = 2**30
+UNPACKED_RATIO = 100
+
+
+class UnreadableFileError(ValueError):
+    """A file that is damaged, of another kind than it should be, or not safe to read; the message names it."""
+
+
+def check_unpacked(path: str | os.PathLike[str], unpacked: int, packed: int, remedy: str) -> None:
+    """Raise when ``packed`` bytes of ``path`` would become more than is allowed."""
+    if unpacked > max(UNPACKED_BYTES, UNPACKED_RATIO * packed):
+        raise UnreadableFileError(
+            f"{path}: {packed:,} bytes would unpack to {unpacked:,}, more than {UNPACKED_RATIO} times as much and more than "
+            f"{UNPACKED_BYTES:,}: a decompression bomb, or data that compresses too well. {remedy}"
+        )
