@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpstride import Denoiser, ForwardProcess, Schedule, even_stride, quadratic_stride, sample, schedules_from
 from dpstride.schedule import Fitted
-from gaussian import Array, backward_step, gaussian_denoiser, ideal_statistics, posterior_of_clean
+from gaussian import Array, GaussianNetwork, backward_step, gaussian_denoiser, ideal_statistics, posterior_of_clean
 
 MEAN, VARIANCE = np.array([0.4, -0.8, 0.0]), np.array([0.25, 1.0, 0.05])
 V = np.array([-0.6, 0.3, 1.4])  # a network's constant v, so φ = (v + 1)/2 is 0.2, 0.65 and 1.2
@@ -56,10 +56,10 @@ def chain_moments(
     raise AssertionError("a path ends at 0")
 
 
-def assert_moments(samples: Tensor, mean: Array, variance: Array) -> None:
+def assert_moments(samples: Tensor, mean: Array, variance: Array, dtype: torch.dtype = torch.float32) -> None:
     """Mean and covariance within 5 of their own standard errors; dimensions are independent."""
     x, n = samples.double().numpy(), len(samples)
-    assert samples.dtype == torch.float32
+    assert samples.dtype == dtype
     assert (np.abs(x.mean(axis=0) - mean) < 5.0 * np.sqrt(variance / n)).all()
     # Of Gaussian samples, cov[i, j] has variance (v_i v_j + cov²)/n, where cov² is v_i² on the diagonal and 0 elsewhere.
     error = np.sqrt(np.outer(variance, variance) * (1.0 + np.eye(len(variance))) / n)
@@ -119,23 +119,47 @@ def test_ddim_with_eta_1_is_ancestral_with_posterior_variance() -> None:
     assert torch.allclose(ancestral, ddim, rtol=1e-6, atol=1e-6)  # float32 of two roundings in float64
 
 
-def test_samples_approach_the_data_as_steps_grow() -> None:
+@pytest.mark.parametrize(("sampler", "eta"), [("ancestral", 0.0), ("ddim", 0.0), ("ddim", 0.5)])
+def test_samples_approach_the_data_as_steps_grow(sampler: Any, eta: float) -> None:
     process = ForwardProcess.vp_linear(4096)
+    # The chain starts from mean 0 instead of f_T · MEAN. Noise forgets that (f_T² is 4e-5); the deterministic chain does not.
+    off = 1e-4 if sampler == "ancestral" else float(process.f[-1])
     misfit = {}
     for K in (16, 64, 256, 1024, 4096):
-        mean, variance = chain_moments(process, even_stride(process, K).steps)
-        assert np.abs(mean - MEAN).max() < 1e-4  # only the prior's: f_T² is 4e-5
+        mean, variance = chain_moments(process, even_stride(process, K).steps, sampler=sampler, eta=eta)
+        assert np.abs(mean - MEAN).max() < off
         misfit[K] = np.abs(variance / VARIANCE - 1.0)
-    # The chain is a scheme of first order for a stochastic differential equation: its misfit falls as 1/K in the end.
+    # A scheme of first order for a differential equation, stochastic or not: its misfit falls as 1/K in the end.
     slope = np.polyfit(np.log([256, 1024, 4096]), [np.log(misfit[K].max()) for K in (256, 1024, 4096)], 1)[0]
     assert slope == pytest.approx(-1.0, abs=0.2)
     assert misfit[4096].max() < 0.01
     # Samples against the truth: 5 standard errors, plus what so many steps are known to miss.
     for K in (16, 256):
-        x = sample(ideal(process), even_stride(process, K), n=500, seed=5, batch_size=500).double().numpy()
-        assert (np.abs(x.mean(axis=0) - MEAN) < 5.0 * np.sqrt(VARIANCE / 500) + 1e-4).all()
+        schedule = even_stride(process, K)
+        samples = sample(ideal(process), schedule, n=500, seed=5, batch_size=500, sampler=sampler, eta=eta)
+        x = samples.double().numpy()
+        assert (np.abs(x.mean(axis=0) - MEAN) < 5.0 * np.sqrt(VARIANCE / 500) + off).all()
         assert (np.abs(x.var(axis=0, ddof=1) / VARIANCE - 1.0) < 5.0 * math.sqrt(2.0 / 500) + misfit[K]).all()
     assert misfit[256].max() < misfit[16].max() / 5.0
+
+
+@pytest.mark.parametrize(("sampler", "eta", "variance"), [("ancestral", 0.0, "upper"), ("ddim", 0.4, "posterior")])
+def test_correlated_data_keep_their_covariance(sampler: Any, eta: float, variance: Any) -> None:
+    """Turned data: noise has no direction, so the chain's covariance turns with the data's."""
+    process, path = ForwardProcess.cosine(50), (50, 31, 17, 6, 2, 0)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
+    straight, Q = GaussianNetwork(process, MEAN, VARIANCE), torch.from_numpy(turn)
+    denoiser = Denoiser(lambda x, time: straight(x @ Q, time) @ Q.T, process, predicts="x0", clip=None, shape=(3,))
+    samples = sample(
+        denoiser, Schedule(process, path), n=3000, seed=6, variance=variance, batch_size=3000, sampler=sampler, eta=eta
+    )
+    mean, spread = chain_moments(process, path, variance, sampler, eta)
+    assert_moments(samples.double() @ Q, mean, spread, dtype=torch.float64)
+    covariance = np.cov(samples.double().numpy().T)
+    assert np.abs(covariance - turn * spread @ turn.T).max() < 5.0 * spread.max() * math.sqrt(2.0 / 3000)
+    assert (
+        np.abs(covariance[0, 1]) > 20.0 * spread.max() * math.sqrt(2.0 / 3000) / 5.0
+    )  # that there is something to keep
 
 
 def test_isotropic_data_and_optimal_variance_are_exact_but_for_the_last_mean() -> None:
