@@ -157,9 +157,7 @@ def test_correlated_data_keep_their_covariance(sampler: Any, eta: float, varianc
     assert_moments(samples.double() @ Q, mean, spread, dtype=torch.float64)
     covariance = np.cov(samples.double().numpy().T)
     assert np.abs(covariance - turn * spread @ turn.T).max() < 5.0 * spread.max() * math.sqrt(2.0 / 3000)
-    assert (
-        np.abs(covariance[0, 1]) > 20.0 * spread.max() * math.sqrt(2.0 / 3000) / 5.0
-    )  # that there is something to keep
+    assert np.abs(turn * spread @ turn.T)[0, 1] > 0.1  # that there is something to keep
 
 
 def test_isotropic_data_and_optimal_variance_are_exact_but_for_the_last_mean() -> None:
