@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ..costs.steps import Variance
 from ..denoiser import Denoiser
-from ..schedule import Schedule
+from ..schedule import Fitted, Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import check_seed, standard_normal
 from .likelihood import check_batch_size, check_fitted, fitted_on, resolve_options, reverse_variance, steps_on
@@ -46,47 +46,96 @@ def sample(
         eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance).
         progress: show a progress bar (only ever on a terminal).
     """
-    check_seed(seed)
     check_batch_size(batch_size)
-    if sampler not in ("ancestral", "ddim"):
-        raise ValueError(f"sampler must be 'ancestral' or 'ddim', not {sampler!r}.")
-    if not 0.0 <= eta <= 1.0:
-        raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"n must be a whole number of samples, at least 1, not {n!r}.")
-    if denoiser.shape is None:
-        raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
-    process = denoiser.process
-    steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
-    options = resolve_options(denoiser, schedule, variance)
-    if sampler == "ancestral":
-        check_fitted(options, fitted, decoder=False)
+    chain = Chain.along(denoiser, schedule, seed, variance, sampler, eta)
     check_conditioning(conditioning, n)
     conditioning = tensors_in_conditioning(conditioning)
-    device, dtype, shape = denoiser.device, denoiser.algebra_dtype, denoiser.shape
     results = []
     batches = range(0, n, batch_size)
     with tqdm(total=len(batches) * schedule.budget, desc="sample", disable=None if progress else True) as bar:
         for first in batches:
             count = min(batch_size, n - first)
             condition = slice_conditioning(conditioning, slice(first, first + count))
-            x = standard_normal(seed, "prior", 0, first, count, shape).to(device=device, dtype=dtype)
-            for t, s in pairwise(steps):
-                prediction = denoiser(x, t, condition)
+            x = chain.start(first, count)
+            for step in range(chain.budget):
+                x = chain.advance(x, step, first, condition)
                 bar.update()
-                if s == 0:
-                    x = prediction.x0_hat
-                    break
-                if sampler == "ddim":
-                    noise_variance: Tensor | float = eta**2 * float(process.posterior_variance(t, s))
-                    direction = (x - process.f[t] * prediction.x0_hat) / process.g[t]
-                    x = process.f[s] * prediction.x0_hat + math.sqrt(process.g[s] ** 2 - noise_variance) * direction
-                else:
-                    noise_variance = reverse_variance(process, t, s, prediction, options["variance"], fitted)
-                    a, b = process.posterior_mean(t, s)
-                    x = float(a) * x + float(b) * prediction.x0_hat
-                if sampler == "ancestral" or eta > 0.0:
-                    noise = standard_normal(seed, "reverse", int(process.origin[t]), first, count, shape).to(x)
-                    x = x + torch.as_tensor(noise_variance, dtype=dtype, device=device).sqrt() * noise
             results.append(x.float().cpu())
     return torch.cat(results)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A path to walk with one sampler: `start`, then `advance` once for every step.
+
+    All that it depends on is the state x and which step and samples come next, so that it can be stopped between any two
+    steps and taken up again.
+    """
+
+    denoiser: Denoiser
+    steps: tuple[int, ...]  # grid indices of the denoiser's process
+    fitted: Fitted
+    seed: int
+    variance: Variance
+    sampler: Sampler
+    eta: float
+
+    @classmethod
+    def along(
+        cls,
+        denoiser: Denoiser,
+        schedule: Schedule,
+        seed: int = 0,
+        variance: Variance | None = None,
+        sampler: Sampler = "ancestral",
+        eta: float = 0.0,
+    ) -> Chain:
+        """Check the request and settle the options; see `sample`."""
+        if sampler not in ("ancestral", "ddim"):
+            raise ValueError(f"sampler must be 'ancestral' or 'ddim', not {sampler!r}.")
+        if not 0.0 <= eta <= 1.0:
+            raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
+        if denoiser.shape is None:
+            raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
+        steps, fitted = steps_on(denoiser.process, schedule), fitted_on(denoiser.process, schedule)
+        options = resolve_options(denoiser, schedule, variance)
+        if sampler == "ancestral":
+            check_fitted(options, fitted, decoder=False)
+        return cls(denoiser, steps, fitted, check_seed(seed), options["variance"], sampler, eta)
+
+    @property
+    def budget(self) -> int:
+        """Number of steps."""
+        return len(self.steps) - 1
+
+    def start(self, first: int, count: int) -> Tensor:
+        """x_T of samples first … first + count − 1."""
+        return self._noise("prior", 0, first, count)
+
+    def advance(self, x: Tensor, step: int, first: int, conditioning: Any = None) -> Tensor:
+        """The state of samples first, first + 1, … after step number ``step``, counted from 0 at the noise end."""
+        t, s = self.steps[step], self.steps[step + 1]
+        process, eta = self.denoiser.process, self.eta
+        prediction = self.denoiser(x, t, conditioning)
+        if s == 0:
+            return prediction.x0_hat
+        if self.sampler == "ddim":
+            noise_variance: Tensor | float = eta**2 * float(process.posterior_variance(t, s))
+            direction = (x - process.f[t] * prediction.x0_hat) / process.g[t]
+            x = process.f[s] * prediction.x0_hat + math.sqrt(process.g[s] ** 2 - noise_variance) * direction
+        else:
+            noise_variance = reverse_variance(process, t, s, prediction, self.variance, self.fitted)
+            a, b = process.posterior_mean(t, s)
+            x = float(a) * x + float(b) * prediction.x0_hat
+        if self.sampler == "ancestral" or eta > 0.0:
+            noise = self._noise("reverse", int(process.origin[t]), first, len(x))
+            x = x + torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device).sqrt() * noise
+        return x
+
+    def _noise(self, purpose: Literal["prior", "reverse"], step: int, first: int, count: int) -> Tensor:
+        shape = self.denoiser.shape
+        assert shape is not None
+        noise = standard_normal(self.seed, purpose, step, first, count, shape)
+        return noise.to(device=self.denoiser.device, dtype=self.denoiser.algebra_dtype)
