@@ -14,6 +14,7 @@ from ..process import ForwardProcess
 from ..schedule import Fitted, Schedule
 
 Array = npt.NDArray[np.float64]
+Path = Sequence[int] | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +34,8 @@ class CostTable:
     pairs: Array | None = field(default=None, repr=False)
     fitted: Fitted = field(default_factory=Fitted, repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    unit_terms: Callable[[Sequence[int]], tuple[Array, Array]] | None = field(default=None, repr=False)
-    unit_totals: Callable[[Sequence[Sequence[int]]], tuple[Array, Array]] | None = field(default=None, repr=False)
+    unit_terms: Callable[[Path], tuple[Array, Array]] | None = field(default=None, repr=False)
+    unit_totals: Callable[[Sequence[Path]], tuple[Array, Array]] | None = field(default=None, repr=False)
     prior_of: Callable[[int], float] | None = field(default=None, repr=False)
 
     @property
@@ -42,7 +43,7 @@ class CostTable:
         """Number of grid steps."""
         return self.process.T
 
-    def step_nats(self, steps: Sequence[int]) -> Array:
+    def step_nats(self, steps: Path) -> Array:
         """Cost of each step of a path, the decoder last, without the prior: [K]."""
         t, s = np.asarray(steps[:-1]), np.asarray(steps[1:])
         if self.pairs is None:
@@ -61,14 +62,14 @@ class CostTable:
             prior = self.prior_of(first_step)
         return (nats + prior) / (self.dims * math.log(2.0))
 
-    def standard_errors(self, paths: Sequence[Sequence[int]]) -> list[float | None]:
+    def standard_errors(self, paths: Sequence[Path]) -> list[float | None]:
         """Standard error in bits/dim of each path's cost, from totals per sample or block; None without statistics."""
         if self.unit_totals is None:
             return [None] * len(paths)
         totals, sizes = self.unit_totals(paths)
         return [standard_error(row, sizes) / (self.dims * math.log(2.0)) for row in totals]
 
-    def schedule(self, steps: Sequence[int], cost_nats: float | None = None, stride: str = "dp") -> Schedule:
+    def schedule(self, steps: Path, cost_nats: float | None = None, stride: str = "dp") -> Schedule:
         """The path as a `Schedule` with its predicted bits/dim, error and provenance."""
         nats = float(self.step_nats(steps).sum()) if cost_nats is None else cost_nats
         return Schedule(

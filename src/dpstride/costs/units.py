@@ -20,6 +20,7 @@ from ..statistics.bins import chebyshev_matrix
 from ..statistics.decoder import gaussian_nats
 from .decoder import decoder_variance
 from .steps import fixed_step, learned_step, require
+from .table import Path
 
 Array = npt.NDArray[np.float64]
 # Where the decoder is all but certain a block's cost underflows, and its logarithm would ruin the interpolation.
@@ -28,9 +29,7 @@ PATHS_AT_ONCE = 256
 STEPS_AT_ONCE = 65536
 
 
-def unit_terms(
-    statistics: Statistics, steps: Sequence[int], options: Mapping[str, Any], fitted: Fitted
-) -> tuple[Array, Array]:
+def unit_terms(statistics: Statistics, steps: Path, options: Mapping[str, Any], fitted: Fitted) -> tuple[Array, Array]:
     """Terms of a path for each unit, [units, K + 1] in nats (steps, decoder, prior), and the samples in each unit.
 
     A unit is a sample where everything the options need is kept per sample, else a block of samples.
@@ -38,19 +37,22 @@ def unit_terms(
     units = _Units(statistics, [steps], options, fitted)
     path = np.asarray(steps)
     terms = units.step_terms(path[:-2], path[1:-1])
-    return np.concatenate([terms, units.decoder(path)[None], units.prior(path)[None]]).T, units.sizes
+    return np.concatenate([terms, units.decoder(path)[None], units.prior(int(path[0]))[None]]).T, units.sizes
 
 
 def unit_totals(
-    statistics: Statistics, paths: Sequence[Sequence[int]], options: Mapping[str, Any], fitted: Fitted
+    statistics: Statistics, paths: Sequence[Path], options: Mapping[str, Any], fitted: Fitted
 ) -> tuple[Array, Array]:
     """Total of each path for each unit, [paths, units] in nats, and the samples in each unit.
 
     The same numbers as sums of `unit_terms`, for thousands of paths at once.
     """
-    units = _Units(statistics, paths, options, fitted)
-    ends = np.array([units.decoder(np.asarray(path)) + units.prior(np.asarray(path)) for path in paths])
-    return ends + units.step_sums([np.asarray(path) for path in paths]), units.sizes
+    arrays = [np.asarray(path) for path in paths]
+    units = _Units(statistics, arrays, options, fitted)
+    # Thousands of paths share few ends: their first step, and their last or (for `respaced`) their last two.
+    ends = [(int(path[0]), *map(int, path[-3:])) for path in arrays]
+    costs = {end: units.decoder(np.asarray(end[1:])) + units.prior(end[0]) for end in set(ends)}
+    return np.array([costs[end] for end in ends]) + units.step_sums(arrays), units.sizes
 
 
 class _Units:
@@ -59,7 +61,7 @@ class _Units:
     def __init__(
         self,
         statistics: Statistics,
-        paths: Sequence[Sequence[int]],
+        paths: Sequence[Path],
         options: Mapping[str, Any],
         fitted: Fitted,
     ) -> None:
@@ -129,9 +131,9 @@ class _Units:
             sums += shared @ self.step_terms(part // T1, part % T1)
         return sums
 
-    def prior(self, path: npt.NDArray[np.int64]) -> Array:
-        """The prior term of a path's first step: [units]."""
-        return self.by_unit(prior_per_sample(self.statistics, int(path[0])))
+    def prior(self, t: int) -> Array:
+        """The prior term of a path that starts at t: [units]."""
+        return self.by_unit(prior_per_sample(self.statistics, t))
 
     def decoder(self, path: npt.NDArray[np.int64]) -> Array:
         """The cost of a path's last step: [units]."""
@@ -139,7 +141,7 @@ class _Units:
         return _decoder_units(self.statistics, path, self.options, self.fitted, self.by_unit, squared_error)
 
 
-def _is_upper(statistics: Statistics, steps: Sequence[int], options: Mapping[str, Any]) -> bool:
+def _is_upper(statistics: Statistics, steps: Path, options: Mapping[str, Any]) -> bool:
     first_step = bool(statistics.process.origin[steps[-2]] == 1)
     return options["decoder"] == "upper" or (options["decoder"] == "first_pair" and not first_step)
 
@@ -173,7 +175,7 @@ def _decoder_units(
     variance = decoder_variance(process, t1, options["decoder"], fitted, t2)
     if not discretised:
         return np.asarray(gaussian_nats(statistics.dims, squared, variance))
-    if _is_upper(statistics, path.tolist(), options):
+    if _is_upper(statistics, path, options):
         return np.asarray(by_unit(require(statistics.decoder_upper)[t1]))
     limits = np.array([artefact.decoder_log_sigma_range(process, statistics.data_range, t1)])
     values = np.maximum(require(statistics.decoder_blocks)[[t1], :, None, :], LEAST_LOG_NATS)

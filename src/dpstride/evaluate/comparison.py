@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..costs.elbo import elbo_costs
+from ..costs.table import CostTable
 from ..schedule import ScheduleSet, even_stride, quadratic_stride
 from ..statistics.artefact import Statistics
-from .likelihood import score_paths
 
 TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
 STRIDES = ("even", "quadratic", "dp")
@@ -104,13 +106,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         "quadratic": [quadratic_stride(schedules.process, budget).steps for budget in budgets],
         "dp": [schedules.entries[budget][0] for budget in budgets],
     }
-    curves = {
-        stride: {
-            budget: (found.bpd, found.standard_error)
-            for budget, found in zip(budgets, score_paths(costs, paths[stride], heldout.samples), strict=True)
-        }
-        for stride in STRIDES
-    }
+    curves = {stride: dict(zip(budgets, _scores(costs, paths[stride]), strict=True)) for stride in STRIDES}
     chosen = {
         budget: (bpd if bpd is not None else math.nan, error if error is not None else math.nan)
         for budget, (_, bpd, error) in schedules.entries.items()
@@ -126,6 +122,16 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
         warnings=tuple(_warnings(curves, chosen, schedules, heldout)),
     )
+
+
+def _scores(costs: CostTable, paths: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
+    """Bits/dim and standard error of each path."""
+    arrays = [np.asarray(path) for path in paths]
+    errors = costs.standard_errors(arrays)
+    return [
+        (costs.bpd(float(costs.step_nats(path).sum()), int(path[0])), math.nan if error is None else error)
+        for path, error in zip(arrays, errors, strict=True)
+    ]
 
 
 def _warnings(
