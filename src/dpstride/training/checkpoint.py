@@ -8,8 +8,26 @@ from typing import Any
 
 import torch
 
+from ..reading.checkpoints import read_checkpoint
+from ..reading.limits import UnreadableFileError
+
 FORMAT = "dpstride-training-1"
 FILE = "checkpoint.pt"
+# What a run goes on from, and the kind of each; the tensors are compared with the network's when they are loaded.
+PARTS: dict[str, type | tuple[type, ...]] = {
+    "settings": dict,
+    "step": int,
+    "seconds": (int, float),
+    "network": dict,
+    "ema": dict,
+    "optimiser": dict,
+    "sampler": (dict, type(None)),
+    "rng": torch.Tensor,
+    "log": list,
+    "recent": list,
+}
+RECORD = {"step", "train_loss", "held_out_loss"}
+DAMAGED = "It is damaged or not a checkpoint of dpstride train: remove it to start anew, or train in another folder."
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
@@ -30,13 +48,26 @@ def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dic
     path = folder / FILE
     if not path.is_file():
         return None
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    if state.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {state.get('format')!r} is not {FORMAT!r}; train again in another folder.")
+    state = read_checkpoint(path)
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise UnreadableFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; train again in another folder.")
+    for name, kind in PARTS.items():
+        if name not in state or not isinstance(state[name], kind):
+            raise UnreadableFileError(f"{path}: it has no {name!r} as training writes it. {DAMAGED}")
+    if state["step"] < 0 or not all(isinstance(loss, float) for loss in state["recent"]):
+        raise UnreadableFileError(f"{path}: its step or its losses are not numbers of a run. {DAMAGED}")
+    for record in state["log"]:
+        if not isinstance(record, dict) or not record.keys() >= RECORD or not all(map(_number, record.values())):
+            raise UnreadableFileError(f"{path}: its log holds something that is not a record of a run. {DAMAGED}")
     for name, value in (settings or {}).items():
         if name != "steps" and state["settings"].get(name) != value:
             raise ValueError(
-                f"{path} was made with {name} = {state['settings'].get(name)!r}, not {value!r}. Give the same settings "
+                f"{path}: it was made with {name} = {state['settings'].get(name)!r}, not {value!r}. Give the same settings "
                 "to go on with it, or another folder to start anew."
             )
     return state
+
+
+def _number(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))

@@ -72,5 +72,11 @@ class LossAwareSampler:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore `state_dict`."""
-        self.losses = state["losses"].numpy().copy()
-        self.counts = state["counts"].numpy().copy()
+        losses, counts = state["losses"].numpy(), state["counts"].numpy()
+        if (losses.shape, counts.shape) != (self.losses.shape, self.counts.shape) or counts.dtype != np.int64:
+            raise ValueError(
+                f"The sampler's history has shapes {losses.shape} and {counts.shape}, not those of this grid."
+            )
+        if (counts < 0).any() or not np.isfinite(losses).all():
+            raise ValueError("The sampler's history holds a negative count or a loss that is not finite.")
+        self.losses, self.counts = losses.astype(np.float64), counts.copy()

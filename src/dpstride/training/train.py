@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
 from dpstride.process import ForwardProcess
-from dpstride.training.checkpoint import load_checkpoint, save_checkpoint
+from dpstride.reading.limits import UnreadableFileError
+from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
 from dpstride.training.network import DEFAULT_CHANNELS, build_network, load_weights
@@ -240,16 +241,36 @@ class Run:
         state = load_checkpoint(self.folder, self._identity())
         if state is None:
             return
-        self.network.load_state_dict(state["network"])
-        self.ema.load_state_dict(state["ema"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        if self.sampler is not None:
-            self.sampler.load_state_dict(state["sampler"])
-        torch.set_rng_state(state["rng"])
+        try:
+            self.network.load_state_dict(state["network"])
+            self.ema.load_state_dict(state["ema"])
+            # The options in param_groups are this run's own, whatever the file says; only Adam's averages are taken.
+            groups = self.optimiser.state_dict()["param_groups"]
+            self.optimiser.load_state_dict({"state": state["optimiser"]["state"], "param_groups": groups})
+            self._check_optimiser()
+            if self.sampler is not None:
+                self.sampler.load_state_dict(state["sampler"])
+            torch.set_rng_state(state["rng"])
+            first = [[0, state["settings"]["steps"]]]
+            self.plans = [[int(start), int(steps)] for start, steps in state.get("plans", first)]
+            last_plan = self.plans[-1][1]
+        except Exception as error:  # torch's loaders fail in many ways on a state of another network or none
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise UnreadableFileError(f"{self.folder / FILE}: does not fit this run ({line}). {DAMAGED}") from error
         self.step, self.seconds, self.log, self.recent = state["step"], state["seconds"], state["log"], state["recent"]
-        self.plans = state.get("plans", [[0, state["settings"]["steps"]]])
-        if self.plans[-1][1] != self.settings.steps:
+        if last_plan != self.settings.steps:
             self.plans.append([self.step, self.settings.steps])
+
+    def _check_optimiser(self) -> None:
+        """Adam takes any state and fails, or grows, at its next step: its averages must be those of these parameters."""
+        (group,) = self.optimiser.param_groups
+        for parameter in group["params"]:
+            kept = self.optimiser.state.get(parameter, {})
+            if kept and set(kept) != {"step", "exp_avg", "exp_avg_sq"}:
+                raise ValueError("the optimiser's state is not Adam's")
+            for name, shape in (("step", ()), ("exp_avg", parameter.shape), ("exp_avg_sq", parameter.shape)):
+                if kept and (not isinstance(kept[name], Tensor) or kept[name].shape != shape):
+                    raise ValueError(f"the optimiser's {name} has another shape than its parameter")
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to be gone on with."""
