@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
+from measure import MIB, clocks, least_seconds, print_table
 from numpy.typing import NDArray
 
 from dpstride.solver import Solution, monge, recurrence, solve, solve_lines
@@ -26,7 +27,6 @@ from dpstride.solver.compiled import threads
 from dpstride.solver.paths import StoredPaths
 
 Array = NDArray[np.float64]
-MIB = 2**20
 
 
 def model_like_lines(T: int, noise: float) -> tuple[Array, Array, Array]:
@@ -58,28 +58,6 @@ def algorithm_1(L: Array, budgets: int) -> tuple[Array, Array]:
         C[k] = total[np.arange(T + 1), D[k]]
         seconds.append(clocks() - start)
     return C[:, -1], np.min(seconds, axis=0)
-
-
-def clocks() -> Array:
-    return np.array([time.perf_counter(), time.process_time()])
-
-
-def least_seconds(function: Callable[[], object], runs: int) -> Array:
-    """(clock, processor), each the least of the runs."""
-    seconds = []
-    for _ in range(runs):
-        start = clocks()
-        function()
-        seconds.append(clocks() - start)
-    return np.asarray(np.min(seconds, axis=0))
-
-
-def print_table(title: str, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    lines = [[str(cell) for cell in row] for row in (list(head), *rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    print(f"\n{title}")
-    for line in lines:
-        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 def any_table(sizes: Iterable[tuple[int, int, int]]) -> None:

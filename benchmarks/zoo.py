@@ -1,0 +1,103 @@
+"""The paper's table and sample grids for every embedded model, as docs/zoo.md shows them.
+
+    python benchmarks/zoo.py                      all models: some two hours on two cores
+    python benchmarks/zoo.py fashion-simple       one of them
+    python benchmarks/zoo.py --page-only          write the page again from what is there
+
+Each model goes through the commands a user would type (`dpstride find`, `dpstride sample`); they resume after an
+interruption. Then the page's tables are written between its markers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from dpstride import zoo
+from dpstride.cli import main as dpstride
+from dpstride.evaluate.comparison import Comparison
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "zoo.md"
+FIGURES = ROOT / "docs" / "figures" / "zoo"
+RUNS = ROOT / "runs" / "zoo"
+FEW, GRID = 32, 16
+BUDGETS = (8, 16, 32, 64, 128, 256)
+# Watson et al. (2021), the two tables of likelihoods: DP strides of 32 steps against all 4,000.
+PAPER_GAPS = "0.10 on ImageNet 64×64 (L_hybrid), 0.22 and 0.23 on CIFAR-10 (L_hybrid and L_vlb)"
+
+
+def run(name: str, heldout: int) -> None:
+    output = RUNS / name
+    words = ["find", name, "fashion-train", "--heldout", "fashion-test", "-o", str(output), "--every-step"]
+    _dpstride([*words, "--samples", str(heldout), "--heldout-samples", str(heldout)])
+    for steps, label in ((FEW, str(FEW)), (zoo.describe(name)["T"], "all")):
+        picture = FIGURES / f"{name}-{label}.png"
+        _dpstride(
+            ["sample", name, str(output / "schedules.json"), "-k", str(steps), "-n", str(GRID), "-o", str(picture)]
+        )
+
+
+def _dpstride(words: list[str]) -> None:
+    print("$ dpstride", *words, flush=True)
+    try:
+        dpstride(words)
+    except SystemExit as stop:
+        if stop.code:
+            raise
+
+
+def write_page() -> None:
+    parts = [_section(name) for name in zoo.names() if (RUNS / name / "comparison.json").is_file()]
+    text = PAGE.read_text(encoding="utf-8")
+    body = "\n".join(parts)
+    text = re.sub(r"(<!-- zoo:begin.*?-->\n).*(<!-- zoo:end -->)", lambda m: m[1] + body + m[2], text, flags=re.DOTALL)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def _section(name: str) -> str:
+    comparison, facts = Comparison.load(RUNS / name / "comparison.json"), zoo.describe(name)
+    T = comparison.T
+    lines = [f"### {name}", ""]
+    held_out = facts["held_out"]
+    lines += [
+        f"Full chain, {held_out['images']:,} test images: {held_out['bpd']:.3f} ± {held_out['standard_error']:.3f} "
+        f"bits/dim. Below, {comparison.samples['heldout']} test images score the paths that "
+        f"{comparison.samples['chosen']} training images chose, at every t; the strides share images and noise, so their "
+        "differences are far more certain than each number.",
+        "",
+        "| stride | " + " | ".join(map(str, BUDGETS)) + f" | all {T:,} |",
+        "|---|" + "---|" * (len(BUDGETS) + 1),
+    ]
+    for stride, curve in comparison.curves.items():
+        cells = [f"{curve[K][0]:.3f} ± {curve[K][1]:.3f}" for K in (*BUDGETS, T)]
+        lines.append(f"| {'DP' if stride == 'dp' else stride} | " + " | ".join(cells) + " |")
+    gap = comparison.curves["dp"][FEW][0] - comparison.curves["dp"][T][0]
+    lines += ["", f"DP at {FEW} steps minus all {T:,}: {gap:+.3f} bits/dim. {comparison.sentence()}"]
+    if T == 4000:
+        lines += [f"The paper's own gaps at T = 4000: {PAPER_GAPS}."]
+    lines += [f"{warning}" for warning in comparison.warnings]
+    lines += [
+        "",
+        f"| {FEW} DP steps | all {T:,} steps |",
+        "|---|---|",
+        f"| ![{name}, {FEW} DP steps](figures/zoo/{name}-{FEW}.png) | ![{name}, all steps](figures/zoo/{name}-all.png) |",
+        "",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(zoo.names()))
+    parser.add_argument("--heldout", type=int, default=48, help="images that choose, and images that score")
+    parser.add_argument("--page-only", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.page_only:
+        for each in arguments.names:
+            run(each, arguments.heldout)
+    write_page()
+    sys.exit(0)
