@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,15 @@ from ..process import ForwardProcess
 from . import artefact
 from .artefact import BLOCK_NODES, Statistics
 from .bins import BinnedRows, chebyshev_matrix, chebyshev_nodes, moments_of
-from .decoder import residual_costs
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 LEAST = 1e-300  # stands for zero where a logarithm is taken
+LEAST_LOG_NATS = -20.0  # where the decoder is all but certain, blocks do not differ
 FLAT_BELOW = 0.1  # of the snr at which the data's whole square equals the noise: nothing changes further out
 
 
-def fill(statistics: Statistics, evaluated: npt.ArrayLike) -> Statistics:
+def fill(statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike | None = None) -> Statistics:
     """``statistics`` with every row that is not ``evaluated`` [T + 1] replaced by an interpolated one.
 
     The coordinate is u = −ln(snr_t + c), log-SNR with the far noise end drawn together (c = 0.1 / E Σ x_0², so that
@@ -39,22 +39,24 @@ def fill(statistics: Statistics, evaluated: npt.ArrayLike) -> Statistics:
     * residuals: a mixture (1 − w, w) of those at a and b, each rescaled to the interpolated second moment;
     * φ, weighted by 1 and by e²: the same mixture, each shifted to the interpolated mean and weighted to the interpolated
       E Σ e²;
-    * blocks: the curve of the interpolated distribution, times the mixture's ratio of block to mean at a and b;
+    * blocks of the decoder's cost: by their logarithm, the weighted mean at the same σ; blocks of φ: the curve of the
+      interpolated distribution times the weighted ratio (by its logarithm) of block to mean, at the same δ;
     * the learned decoder: the `upper` decoder's cost times the weighted mean of its ratio to that at a and b, as a
       function of δ/δ_max.
 
-    Row 0 of ``evaluated`` is ignored; rows 1 and T must be evaluated, since nothing is extrapolated.
+    Row 0 of ``evaluated`` is ignored; rows 1 and T must be evaluated, since nothing is extrapolated. With ``rows``, grid
+    indices, only those are filled, which is quick, and the others are left as they were.
     """
     mask = check_evaluated(statistics.process, evaluated)
     if mask[1:].all():
         return statistics
-    place = _Place.between(statistics, mask)
-    squared_error = _filled_samples(statistics.squared_error, place, "log")
+    place = Place.between(statistics, mask, rows)
+    squared_error = fill_samples(statistics.squared_error, place, "log")
     changes: dict[str, Any] = {"squared_error": squared_error, "evaluated": mask}
     if statistics.decoder_upper is not None:
-        changes["decoder_upper"] = _filled_samples(statistics.decoder_upper, place, "positive")
+        changes["decoder_upper"] = fill_samples(statistics.decoder_upper, place, "positive")
     if statistics.fraction_sum is not None:
-        changes["fraction_sum"] = _filled_samples(statistics.fraction_sum, place, "signed")
+        changes["fraction_sum"] = fill_samples(statistics.fraction_sum, place, "signed")
     filled = replace(statistics, **changes)
     if statistics.residual_bins is not None:
         bins = _filled_residuals(filled, statistics.residual_bins, place)
@@ -107,17 +109,22 @@ def interpolate(u: Array, values: Array, mask: Mask) -> Array:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where each grid index lies between its evaluated neighbours."""
+class Place:
+    """Where each grid index lies between its evaluated neighbours, in the noise coordinate u."""
 
     mask: Mask
     u: Array
     below: npt.NDArray[np.int64]  # a <= t, evaluated
     above: npt.NDArray[np.int64]  # b >= t, evaluated
     weight: Array  # of b; of a it is one less
+    wanted: Mask  # rows to fill
 
     @classmethod
-    def between(cls, statistics: Statistics, mask: Mask) -> _Place:
+    def between(cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None) -> Place:
+        """The places of all grid indices, of which ``rows`` (all when None) are wanted."""
+        wanted = np.full(mask.size, rows is None)
+        if rows is not None:
+            wanted[np.asarray(rows)] = True
         u = noise_coordinate(statistics.process, float(statistics.data_square.mean()))
         known = np.flatnonzero(mask[1:]) + 1
         t = np.arange(mask.size)
@@ -125,12 +132,12 @@ class _Place:
         below = known[np.maximum(np.searchsorted(known, t, side="right") - 1, 0)]
         gap = u[above] - u[below]
         weight = np.divide(u - u[below], gap, out=np.zeros(mask.size), where=gap > 0.0)
-        return cls(mask, u, below, above, weight)
+        return cls(mask, u, below, above, weight, wanted)
 
     @property
     def missing(self) -> list[int]:
         """Grid indices to fill."""
-        return [int(t) for t in np.flatnonzero(~self.mask[1:]) + 1]
+        return [int(t) for t in np.flatnonzero((self.wanted & ~self.mask)[1:]) + 1]
 
     def neighbours(self, t: int) -> list[tuple[int, float]]:
         """Evaluated neighbours of t and their weights."""
@@ -143,9 +150,9 @@ class _Place:
         return np.asarray((1.0 - w) * values[self.below[t]] + w * values[self.above[t]])
 
 
-def _filled_samples(values: Array, place: _Place, kind: str) -> Array:
+def fill_samples(values: Array, place: Place, kind: Literal["log", "positive", "signed"]) -> Array:
     """Values [T + 1, N] of single samples: means by PCHIP, samples by the weighted mean of their neighbours."""
-    missing = np.array(place.missing)
+    missing = np.array(place.missing, dtype=np.int64)
     means = values.mean(axis=1)
     if kind == "log":
         means = np.exp(interpolate(place.u, np.log(np.maximum(means, LEAST)), place.mask))
@@ -169,7 +176,7 @@ def _ratio(numerator: Any, denominator: Any) -> Any:
 # --- distributions ----------------------------------------------------------------------------------------------------
 
 
-def _filled_residuals(filled: Statistics, known: BinnedRows, place: _Place) -> BinnedRows:
+def _filled_residuals(filled: Statistics, known: BinnedRows, place: Place) -> BinnedRows:
     mean = filled.squared_error.mean(axis=1)
 
     def row(t: int) -> tuple[npt.NDArray[np.int64], Array]:
@@ -189,7 +196,7 @@ def _filled_residuals(filled: Statistics, known: BinnedRows, place: _Place) -> B
     return _with_rows(known, place, row)
 
 
-def _filled_fractions(filled: Statistics, known: BinnedRows, place: _Place) -> BinnedRows:
+def _filled_fractions(filled: Statistics, known: BinnedRows, place: Place) -> BinnedRows:
     assert filled.fraction_sum is not None
     fraction = filled.fraction_sum.mean(axis=1) / filled.dims
     squared_error = filled.squared_error.mean(axis=1)
@@ -221,39 +228,34 @@ def _kept(moments: Array) -> tuple[npt.NDArray[np.int64], Array]:
 
 
 def _with_rows(
-    known: BinnedRows, place: _Place, row: Callable[[int], tuple[npt.NDArray[np.int64], Array]]
+    known: BinnedRows, place: Place, row: Callable[[int], tuple[npt.NDArray[np.int64], Array]]
 ) -> BinnedRows:
     entries = [slice(int(first), int(last)) for first, last in zip(known.offsets, known.offsets[1:], strict=False)]
     empty = slice(0, 0)
     rows = [(known.bins[empty], known.moments[empty])]
-    for t, evaluated in enumerate(place.mask[1:], start=1):
-        rows.append((known.bins[entries[t]], known.moments[entries[t]]) if evaluated else row(t))
+    missing = set(place.missing)
+    for t in range(1, place.mask.size):
+        rows.append(row(t) if t in missing else (known.bins[entries[t]], known.moments[entries[t]]))
     return BinnedRows.from_rows(rows)
 
 
 # --- blocks: what standard errors need ----------------------------------------------------------------------------------
 
 
-def _filled_decoder_blocks(filled: Statistics, place: _Place) -> Array:
+def _filled_decoder_blocks(filled: Statistics, place: Place) -> Array:
     assert filled.decoder_blocks is not None
-    assert filled.residual_bins is not None
-    blocks, process, data_range = filled.decoder_blocks.copy(), filled.process, filled.data_range
-    sizes = np.bincount(filled.block_of_sample) / filled.samples
-    sigma_range = partial(artefact.decoder_log_sigma_range, process, data_range)
+    blocks = filled.decoder_blocks.copy()
+    sigma_range = partial(artefact.decoder_log_sigma_range, filled.process, filled.data_range)
     for t in place.missing:
         log_sigma = chebyshev_nodes(*sigma_range(t), BLOCK_NODES)
-        bins, weights = filled.residual_bins.row(t)
-        costs = residual_costs(filled.residual_mesh(t), bins, data_range.half_bin, np.exp(log_sigma))
-        mean = weights.ravel() @ costs.reshape(-1, BLOCK_NODES) / filled.samples
-        ratio = sum(
-            share * _log_ratio(blocks[a], sizes) @ _to_nodes(sigma_range(a), log_sigma)
+        blocks[t] = sum(
+            share * np.maximum(blocks[a], LEAST_LOG_NATS) @ _to_nodes(sigma_range(a), log_sigma)
             for a, share in place.neighbours(t)
         )
-        blocks[t] = _about(mean, ratio, sizes)
     return blocks
 
 
-def _filled_fraction_blocks(filled: Statistics, place: _Place) -> Array:
+def _filled_fraction_blocks(filled: Statistics, place: Place) -> Array:
     assert filled.fraction_blocks is not None
     assert filled.fraction_bins is not None
     blocks, process = filled.fraction_blocks.copy(), filled.process
@@ -290,7 +292,7 @@ def _about(mean: Array, log_ratio: Any, sizes: Array) -> Array:
 # --- the learned decoder ----------------------------------------------------------------------------------------------
 
 
-def _filled_learned_decoder(filled: Statistics, place: _Place) -> tuple[Array, Array]:
+def _filled_learned_decoder(filled: Statistics, place: Place) -> tuple[Array, Array]:
     assert filled.learned_decoder is not None
     assert filled.learned_decoder_blocks is not None
     assert filled.decoder_upper is not None
