@@ -204,16 +204,20 @@ def test_a_checkpoint_saves_the_second_run(tmp_path: Path) -> None:
             )
         )
         passes.append(denoiser.network.calls)  # type: ignore[attr-defined]
-    assert passes == [8, 0]
+    assert passes == [TRIAL + 3, 0]
     assert [schedules.options["variance"] for schedules in found] == ["posterior", "optimal"]
 
 
-@pytest.mark.parametrize(("T", "batch_size", "passes"), [(8, 64, 8), (8, 7, 24)])
-def test_one_network_pass_per_step_and_batch(T: int, batch_size: int, passes: int) -> None:
+# Before the work, whether the network takes several times in a batch: two samples together, and each alone.
+TRIAL = 3
+
+
+@pytest.mark.parametrize(("T", "batch_size", "passes"), [(8, 64, 3), (8, 160, 1), (8, 7, 24)])
+def test_batches_of_the_network_are_full(T: int, batch_size: int, passes: int) -> None:
     denoiser = gaussian_denoiser(ForwardProcess.linear(T), np.zeros(2), np.ones(2), dtype=torch.float64)
     x_0 = np.random.default_rng(0).standard_normal((20, 2))
     optimise(denoiser, x_0, data_range="continuous", batch_size=batch_size, progress=False)
-    assert denoiser.network.calls == passes  # type: ignore[attr-defined]
+    assert denoiser.network.calls == TRIAL + passes  # type: ignore[attr-defined]
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, get_args
@@ -28,7 +28,11 @@ PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class NonFiniteError(ValueError):
-    """The network gave NaN or infinity."""
+    """The network gave NaN or infinity, for the samples at ``positions`` of the batch."""
+
+    def __init__(self, message: str, positions: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.positions = list(positions)
 
 
 @dataclass(frozen=True)
@@ -266,9 +270,9 @@ class Denoiser:
                 continue
             try:
                 output = self._call(x, index, conditioning, dtype)
-            except torch.OutOfMemoryError:
-                raise
             except RuntimeError as error:  # torch's way to say that two dtypes do not match
+                if is_out_of_memory(error):
+                    raise
                 complaint = error if complaint is None or dtype == torch.float32 else complaint
                 continue
             self.dtype = dtype
@@ -301,9 +305,18 @@ class Denoiser:
             raise NonFiniteError(
                 f"The network returned NaN or infinity at grid step t = {t} (time {self.process.times[t]:g}), for "
                 f"{int(bad.sum())} of {len(bad)} samples in the batch. Check its weights and precision (float16 "
-                "overflows; try bfloat16 or float32)."
+                "overflows; try bfloat16 or float32).",
+                bad.nonzero().flatten().tolist(),
             )
         return output
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a smaller batch may help: torch's allocators and numpy's each have their own way to say it."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    signs = ("out of memory", "can't allocate memory", "cannot allocate memory")
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
 
 
 _CPU = torch.device("cpu")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..process import ForwardProcess
 from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
+from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-statistics"
@@ -89,7 +91,7 @@ class Statistics:
     data_range: DataRange
     seed: int
     model: dict[str, Any]  # Denoiser.describe()
-    data: dict[str, Any]  # fingerprint, samples
+    data: dict[str, Any]  # fingerprint, samples, and which were skipped, if any
     squared_error: Array  # [T+1, N]  Σ e² of each sample
     data_square: Array  # [N]  Σ x_0² of each sample
     decoder_upper: Array | None = None  # [T+1, N]  decoder cost of each sample with variance g_t²
@@ -117,7 +119,12 @@ class Statistics:
     @property
     def block_of_sample(self) -> npt.NDArray[np.int64]:
         """Block of each sample: contiguous, as equal as can be, whatever the batch size."""
-        return block_of_sample(self.samples)
+        return block_of_sample(self.samples, self.skipped)
+
+    @property
+    def skipped(self) -> tuple[int, ...]:
+        """Samples of the data that were left out because the network gave NaN or infinity for them at some t."""
+        return tuple(self.data.get("skipped", ()))
 
     @property
     def mean_squared_error(self) -> Array:
@@ -159,27 +166,25 @@ class Statistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Statistics:
-        """Read what `save` wrote; a truncated, foreign or newer file raises `StatisticsFileError`."""
-        statistics, complete = read_statistics(Path(path))
-        if not complete:
-            raise StatisticsFileError(
-                f"{path}: these statistics are not complete ({statistics.evaluated.sum()} of {statistics.process.T} steps). "
-                "Run the same estimate again with this file as its checkpoint to finish them."
-            )
-        return statistics
+        """Read what `save` wrote; a truncated, changed, foreign or newer file raises `StatisticsFileError`."""
+        return read_statistics(Path(path))
 
 
 # --- layout shared by estimate (which fills) and costs (which read) ---------------------------------------------------
 
 
-def block_of_sample(samples: int) -> npt.NDArray[np.int64]:
-    """Block index of each of ``samples`` samples."""
-    return np.arange(samples) * min(BLOCKS, samples) // samples
+def block_of_sample(samples: int, skipped: Sequence[int] = ()) -> npt.NDArray[np.int64]:
+    """Block index of each of ``samples`` samples that are left after ``skipped`` ones; these move no other sample."""
+    total = samples + len(skipped)
+    block = np.arange(total) * min(BLOCKS, total) // total
+    return np.unique(np.delete(block, list(skipped)), return_inverse=True)[1]
 
 
-def array_shapes(process: ForwardProcess, samples: int, discretised: bool, learned: bool) -> dict[str, tuple[int, ...]]:
+def array_shapes(
+    process: ForwardProcess, samples: int, discretised: bool, learned: bool, skipped: Sequence[int] = ()
+) -> dict[str, tuple[int, ...]]:
     """The plain arrays that statistics have, and their shapes."""
-    T, blocks = process.T, min(BLOCKS, samples)
+    T, blocks = process.T, int(block_of_sample(samples, skipped)[-1]) + 1
     shapes: dict[str, tuple[int, ...]] = {"squared_error": (T + 1, samples), "data_square": (samples,)}
     if discretised:
         shapes |= {"decoder_upper": (T + 1, samples), "decoder_blocks": (T + 1, blocks, BLOCK_NODES)}
@@ -244,18 +249,17 @@ _BINNED = ("residual_bins", "fraction_bins")
 _PROCESS = ("f", "g", "times", "origin", "input_scale")
 
 
-def to_tensors(statistics: Statistics) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the metadata of a complete file."""
     tensors = {f"process.{name}": getattr(statistics.process, name) for name in _PROCESS}
     discretised, learned = statistics.data_range.levels is not None, statistics.fraction_bins is not None
-    shapes = array_shapes(statistics.process, statistics.samples, discretised, learned)
+    shapes = array_shapes(statistics.process, statistics.samples, discretised, learned, statistics.skipped)
     tensors |= {name: getattr(statistics, name) for name in shapes} | {"evaluated": statistics.evaluated}
     for name in _BINNED:
         if (rows := getattr(statistics, name)) is not None:
             tensors |= {f"{name}.{part}": getattr(rows, part) for part in ("offsets", "bins", "moments")}
     process = statistics.process
     metadata = {
-        "complete": True,
         "T": process.T,
         "process": {
             "kind": process.kind,
@@ -273,14 +277,16 @@ def to_tensors(statistics: Statistics) -> tuple[dict[str, npt.NDArray[Any]], dic
     return tensors, metadata
 
 
-def from_tensors(tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> Statistics:
+def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
     """What `to_tensors` took apart; a missing or misshapen part raises KeyError or ValueError."""
     arrays: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
     process = ForwardProcess(**arrays, **metadata["process"])
     option = metadata["data_range"]
     data_range = DataRange.parse(tuple(option) if isinstance(option, list) else option)
     discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == "learned_range"
-    shapes = array_shapes(process, int(metadata["data"]["samples"]), discretised, learned)
+    data = metadata["data"]
+    _shaped(tensors, "squared_error", (process.T + 1, data["samples"]))  # before anything of that size is made
+    shapes = array_shapes(process, data["samples"], discretised, learned, data.get("skipped", ()))
     fields: dict[str, Any] = {name: _shaped(tensors, name, shape) for name, shape in shapes.items()}
     fields["evaluated"] = _shaped(tensors, "evaluated", (process.T + 1,)).astype(bool)
     for name, weights in (("residual_bins", ()), ("fraction_bins", (2,))):
@@ -298,63 +304,66 @@ def from_tensors(tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any])
         data_range=data_range,
         seed=int(metadata["seed"]),
         model=metadata["model"],
-        data=metadata["data"],
+        data=data,
         version=metadata["version"],
         **fields,
     )
 
 
-def _shaped(tensors: dict[str, npt.NDArray[Any]], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _shaped(tensors: Arrays, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if tensors[name].shape != shape:
         raise ValueError(f"{name} has shape {tensors[name].shape}, not {shape}")
     return tensors[name]
 
 
-def read_statistics(path: Path) -> tuple[Statistics, bool]:
-    """What a file holds, and whether it is complete; else only rows where `evaluated` is set mean anything."""
+def read_statistics(path: Path) -> Statistics:
+    """What a file holds."""
     tensors, metadata = read_safetensors(path)
     try:
-        return from_tensors(tensors, metadata), bool(metadata["complete"])
-    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        return from_tensors(tensors, metadata)
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, IndexError) as error:
         raise StatisticsFileError(
             f"{path}: not valid statistics ({error!r}). The file is damaged; estimate again."
         ) from error
 
 
-def write_safetensors(path: Path, tensors: dict[str, npt.NDArray[Any]], metadata: dict[str, Any]) -> None:
-    """Write arrays and metadata to ``path`` by way of a temporary file, so that a reader never sees half a file."""
-    from safetensors.numpy import save_file
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def write_safetensors(path: Path, tensors: Arrays, metadata: dict[str, Any], temporary_in: Path | None = None) -> None:
+    """Write arrays and metadata to ``path``, whole or not at all."""
     header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
-    try:
-        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, temporary, metadata=header)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_arrays(path, tensors, header, temporary_in)
 
 
-def read_safetensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+def read_safetensors(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Arrays and metadata of a file of this format and version."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
-        raise StatisticsFileError(f"{path}: there is no such file.")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            if (found := header.get("format")) != FORMAT:
-                raise StatisticsFileError(f"{path}: format {found!r} is not {FORMAT!r}; it is not a statistics file.")
-            if (version := header.get("format_version")) != str(FORMAT_VERSION):
-                raise StatisticsFileError(
-                    f"{path}: format version {version} is not {FORMAT_VERSION}; estimate again with this version of "
-                    "dpstride, or read it with the version that wrote it."
-                )
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header["metadata"])  # noqa: SIM118
-    except StatisticsFileError:
-        raise
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        unfinished = progress_folder(path).is_dir()
         raise StatisticsFileError(
-            f"{path}: not a whole safetensors file ({error}). It is truncated or of another kind; estimate again."
+            f"{path}: there is no such file."
+            + (" Its estimate is not complete; run the same command again to finish it." if unfinished else "")
+        )
+    try:
+        tensors, header = read_arrays(path)
+    except (DamagedFileError, OSError) as error:
+        raise StatisticsFileError(
+            f"{path}: {error}. It is truncated, damaged or of another kind; remove it and estimate again."
         ) from error
+    if (found := header.get("format")) != FORMAT:
+        raise StatisticsFileError(f"{path}: format {found!r} is not {FORMAT!r}; it is not a statistics file.")
+    if (version := header.get("format_version")) != str(FORMAT_VERSION):
+        raise StatisticsFileError(
+            f"{path}: format version {version} is not {FORMAT_VERSION}; estimate again with this version of "
+            "dpstride, or read it with the version that wrote it."
+        )
+    try:
+        if "sha256" not in header:
+            raise ValueError("there is no checksum")
+        return tensors, json.loads(header["metadata"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise StatisticsFileError(
+            f"{path}: not valid statistics ({error!r}). The file is damaged; estimate again."
+        ) from error
+
+
+def progress_folder(path: Path) -> Path:
+    """Where the rows of statistics are kept until they are complete."""
+    return path.with_name(path.name + ".progress")

@@ -1,32 +1,35 @@
-"""Stage 3. `estimate`: one network pass per (t, batch), and everything that can be learnt from it."""
+"""Stage 3. `estimate`: the network runs once per (t, sample), and everything that can be learnt from it is kept.
+
+Read it with its parts: `units` cuts the work, `passes` runs the network on a unit, `workers` deals units out, `progress`
+keeps what is finished, `rows` puts it together.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-import time
-import warnings
-from collections.abc import Iterable
-from importlib import import_module
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from . import artefact
-from .artefact import BLOCK_NODES, Statistics
-from .bins import MOMENTS, BinnedRows, chebyshev_nodes, moments_of, to_node_weights
-from .data import Batch, Samples
-from .decoder import decoder_nats, residual_costs, signed_residual
-from .noise import check_seed, standard_normal
-
-Array = npt.NDArray[np.float64]
-CHECKPOINT_SECONDS = 30.0
-_Binned = dict[int, tuple[npt.NDArray[np.int64], Array]] | None
+from .artefact import Statistics
+from .data import Samples
+from .interpolate import check_evaluated, fill
+from .noise import check_seed
+from .passes import Passes, warn_about_clipping
+from .progress import Progress, ProgressError, check_identity
+from .rows import Rows, identity_of, identity_of_statistics
+from .storage import Arrays
+from .units import Unit, cut
+from .workers import current
 
 
 def estimate(
@@ -39,280 +42,193 @@ def estimate(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     steps: Iterable[int] | None = None,
+    skip_nonfinite: bool = False,
+    reuse: Statistics | None = None,
 ) -> Statistics:
-    """Statistics of ``denoiser`` on ``data`` at every grid index: T · ceil(samples / batch_size) network passes.
+    """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
+
+    In a launch of several processes (`dpstride.statistics.workers.join`) the work is spread over them; all get the same
+    result, which is that of one process, bit for bit.
 
     Args:
         denoiser: the model; its process's grid is what is estimated.
         data: tensor or array [N, *shape], a pair (tensor, conditioning), a Dataset, or an iterable of batches.
         samples: how many samples to use, the first of ``data``; all when None.
         seed: names the noise. The result does not depend on batch_size or on the order of work.
-        batch_size: samples per network pass.
+        batch_size: samples per network pass, of one t or several; halved when memory runs out.
         data_range: "uint8" (also float images on the 256-level lattice of [−1, 1]), ("levels", n, low, high) or
             "continuous".
         progress: show a progress bar (only ever on a terminal).
-        checkpoint: a file to which finished rows are written as the work goes on, and from which it resumes. Rows that
-            it holds are never evaluated again, whatever ``steps`` was when they were made.
-        steps: the grid indices where the network runs; every one when None. Other rows are filled in from these, see
-            `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
+        checkpoint: the file for the result. Until it is complete, finished work is kept in the folder
+            ``checkpoint.progress``; called again after whatever stopped it, estimate goes on from there. Rows of the
+            same work in a complete file are taken over, whatever ``steps`` was when they were made.
+        steps: the grid indices where the network runs, 1 and T among them; every one when None. Other rows are filled in
+            from these, see `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
+        skip_nonfinite: leave out, at every t, samples for which the network gives NaN or infinity at any t. They are
+            listed in ``Statistics.data["skipped"]``; the result is that of the other samples with their own noise. Ranges
+            of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
+        reuse: statistics of the same work, evaluated at other ``steps``: their evaluated rows are taken over.
     """
     seed = check_seed(seed)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
     gathered = Samples.read(data, samples, data_range)
-    _warn_about_clipping(denoiser, gathered)
-    rows = _Rows(denoiser, gathered, seed)
-    path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.is_file():
-        rows.resume(path)
-    wanted = _check_steps(steps, denoiser.process.T)
-    saved, done = time.monotonic(), rows.evaluated[wanted].sum()
+    wanted = _check_steps(steps, denoiser)
+    warn_about_clipping(denoiser, gathered)
+    work = _Work(denoiser, gathered, seed, batch_size, wanted, skip_nonfinite, progress)
     try:
-        for t in tqdm(
-            wanted[~rows.evaluated[wanted]].tolist(),
-            total=len(wanted),
-            initial=int(done),
-            desc="estimate",
-            unit="step",
-            disable=None if progress else True,
-            dynamic_ncols=True,
-        ):
-            row = _Row(rows, t)
-            for first in range(0, len(gathered), batch_size):
-                row.add(first, min(first + batch_size, len(gathered)))
-            row.finish()
-            if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                rows.save(path)
-                saved = time.monotonic()
-    except BaseException:  # Ctrl-C too: whatever stopped the work, finished rows are kept
-        if path is not None and rows.evaluated.any():
-            rows.save(path)
+        return work.lead(None if checkpoint is None else Path(checkpoint), reuse) if work.workers.main else work.help()
+    except BaseException as error:
+        work.workers.fail(error)
         raise
-    statistics = rows.statistics()
-    if not rows.evaluated[1:].all():
-        statistics = import_module("dpstride.statistics.interpolate").fill(statistics, rows.evaluated)
-    if path is not None:
-        statistics.save(path)
-    return statistics
 
 
-def _check_steps(steps: Iterable[int] | None, T: int) -> npt.NDArray[np.int64]:
+class _Work:
+    """One call of `estimate`, in each process of a launch; only the main one has files."""
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        data: Samples,
+        seed: int,
+        batch_size: int,
+        wanted: npt.NDArray[np.int64],
+        skip_nonfinite: bool,
+        show: bool,
+    ) -> None:
+        self.denoiser, self.data, self.batch_size, self.wanted = denoiser, data, batch_size, wanted
+        self.skip_nonfinite, self.show = skip_nonfinite, show
+        self.workers = current()
+        self.identity = identity_of(denoiser, data, seed)
+        self.passes = Passes(denoiser, data, seed, batch_size, skip_nonfinite)
+
+    def lead(self, path: Path | None, reuse: Statistics | None) -> Statistics:
+        """What the main process does: find what is there, have the rest computed, and write the result."""
+        self.workers.share(self.identity)
+        known = [] if reuse is None else [self._checked(reuse, "reuse")]
+        folder = None if path is None else artefact.progress_folder(path)
+        if path is not None and path.exists():
+            known.append(self._checked(artefact.read_statistics(path), path))
+            if known[-1].evaluated[self.wanted].all() and folder is not None and not folder.exists():
+                return self._end(known[-1])
+        with contextlib.nullcontext() if folder is None else Progress(folder, self.identity) as progress:
+            statistics = self._rows(known, progress).statistics()
+            if not statistics.evaluated[1:].all():
+                statistics = fill(statistics, statistics.evaluated)
+            if path is not None and progress is not None:
+                _save(statistics, path, progress)
+        return self._end(statistics)
+
+    def help(self) -> Statistics:
+        """What the other processes do: the units they are dealt, until the main one has all."""
+        remedy = "Start every process with the same model, data and options."
+        check_identity(f"Worker {self.workers.rank}", self.identity, self.workers.share(None), remedy)
+        while (units := self.workers.share(None)) is not None:
+            for _ in self.workers.map(self.passes.run, [_unit_of(unit) for unit in units]):
+                pass
+        metadata = self.workers.share(None)
+        return self._ours(artefact.from_tensors(self.workers.share_arrays(None), metadata))
+
+    def _end(self, statistics: Statistics) -> Statistics:
+        if self.workers.size > 1:
+            tensors, metadata = artefact.to_tensors(statistics)
+            self.workers.share(None)
+            self.workers.share(metadata)
+            self.workers.share_arrays(tensors)
+        return self._ours(statistics)
+
+    def _ours(self, statistics: Statistics) -> Statistics:
+        return replace(statistics, process=self.denoiser.process)  # files do not hold its functions
+
+    def _checked(self, found: Statistics, where: Any) -> Statistics:
+        theirs = identity_of_statistics(found)
+        if self.skip_nonfinite:
+            theirs.pop("skipped", None)
+        check_identity(where, theirs, self.identity)
+        return found
+
+    def _rows(self, known: list[Statistics], progress: Progress | None) -> Rows:
+        """Rows with everything that is wanted; what is there already is not computed again."""
+        skipped: set[int] = set()
+        if self.skip_nonfinite:
+            skipped.update(n for statistics in known for n in statistics.skipped)
+            for _, arrays in _pieces(progress):
+                skipped.update(_nonfinite(arrays))
+        while True:
+            rows = Rows(self.denoiser, self.data, self.identity, tuple(sorted(skipped)))
+            for statistics in known:
+                rows.take_over(statistics)
+            for unit, arrays in _pieces(progress):
+                rows.add(unit, arrays)
+            if not (found := self._compute(rows, progress)):
+                return rows
+            skipped |= found
+            if progress is not None:
+                progress.flush()
+
+    def _compute(self, rows: Rows, progress: Progress | None) -> set[int]:
+        """Have everything computed that the rows miss; the samples that must be skipped for it, if any."""
+        missing = rows.missing(self.wanted)
+        # A network that cannot take several t at once gets one t per unit.
+        mixed = any(missing) and self.batch_size > 1 and self.passes.mixes()
+        units = cut(missing, rows.ranges, rows.skipped, self.batch_size, mixed)
+        sizes = {unit: len(unit.steps) * len(self.passes.samples_of(unit)) for unit in units}
+        found: set[int] = set()
+        total = rows.samples * len(self.wanted)
+        self.workers.share([astuple(unit) for unit in units])
+        with tqdm(
+            total=total,
+            initial=total - sum(sizes.values()),
+            desc="estimate",
+            unit=" passes",
+            unit_scale=True,
+            disable=None if self.show else True,
+            dynamic_ncols=True,
+        ) as bar:
+            for unit, arrays in self.workers.map(self.passes.run, units):
+                if progress is not None:
+                    progress.write(json.dumps(astuple(unit)), arrays)
+                found.update(_nonfinite(arrays))
+                rows.add(unit, arrays)
+                bar.update(sizes[unit])
+        return found
+
+
+def _pieces(progress: Progress | None) -> Iterator[tuple[Unit, Arrays]]:
+    for key, arrays in () if progress is None else progress.read():
+        yield _unit_of(json.loads(key)), arrays
+
+
+def _nonfinite(arrays: Arrays) -> list[int]:
+    return arrays["nonfinite"].tolist() if "nonfinite" in arrays else []
+
+
+def _save(statistics: Statistics, path: Path, progress: Progress) -> None:
+    tensors, metadata = artefact.to_tensors(statistics)
+    try:
+        # A killed write leaves its temporary file in the folder, which the next run clears.
+        artefact.write_safetensors(path, tensors, metadata, temporary_in=progress.folder)
+    except OSError as error:
+        progress.flush()  # which may say the same
+        raise ProgressError(
+            f"{path}: could not be written ({error.strerror or error}). All that is finished is kept in "
+            f"{progress.folder}; put this right and run the same command again."
+        ) from error
+    progress.remove()
+
+
+def _unit_of(values: Any) -> Unit:
+    steps, number, skipped = values
+    return Unit(tuple(steps), number, tuple(skipped))
+
+
+def _check_steps(steps: Iterable[int] | None, denoiser: Denoiser) -> npt.NDArray[np.int64]:
     """The grid indices to evaluate, ascending."""
+    T = denoiser.process.T
     if steps is None:
         return np.arange(1, T + 1)
     wanted = np.unique(np.asarray(list(steps)))
     if wanted.size == 0 or wanted.dtype.kind not in "iu" or wanted[0] < 1 or wanted[-1] > T:
         raise ValueError(f"steps must be grid indices from 1 to T = {T}, or None for every one, not {steps!r}.")
+    check_evaluated(denoiser.process, np.isin(np.arange(T + 1), wanted))
     return wanted.astype(np.int64)
-
-
-class _Rows:
-    """Arrays for all t, filled row by row, and what identifies the work."""
-
-    def __init__(self, denoiser: Denoiser, data: Samples, seed: int) -> None:
-        self.denoiser, self.data, self.seed = denoiser, data, seed
-        self.process = denoiser.process
-        N = len(data)
-        self.blocks = artefact.block_of_sample(N)
-        self.block_sizes = np.bincount(self.blocks).astype(np.float64)
-        self.discretised = data.data_range.levels is not None
-        self.learned = denoiser.variance == "learned_range"
-        shapes = artefact.array_shapes(self.process, N, self.discretised, self.learned)
-        self.plain: dict[str, Any] = {name: np.zeros(shape) for name, shape in shapes.items()}
-        self.plain["data_square"] = self._data_square()
-        self.evaluated = np.zeros(self.process.T + 1, dtype=bool)
-        self.residual_rows: _Binned = {} if self.discretised else None
-        self.fraction_rows: _Binned = {} if self.learned else None
-        # What must agree for two runs to be the same work; read before the network runs, which may change its values.
-        self.identity: dict[str, Any] = {
-            "process": self.process.fingerprint,
-            "model": denoiser.describe(),
-            "data": {"fingerprint": data.fingerprint, "samples": N},
-            "data_range": data.data_range.describe(),
-            "seed": seed,
-        }
-
-    def _data_square(self) -> Array:
-        squares = [
-            self.data.batch(first, first + 256, torch.device("cpu"), torch.float64).x.flatten(1).square().sum(1)
-            for first in range(0, len(self.data), 256)
-        ]
-        return np.asarray(torch.cat(squares).numpy())
-
-    def statistics(self) -> Statistics:
-        return Statistics(
-            process=self.process,
-            dims=int(np.prod(self.data.shape)),
-            data_range=self.data.data_range,
-            seed=self.seed,
-            model=self.identity["model"],
-            data=self.identity["data"],
-            residual_bins=self._binned(self.residual_rows, _EMPTY_RESIDUALS),
-            fraction_bins=self._binned(self.fraction_rows, _EMPTY_FRACTIONS),
-            evaluated=self.evaluated.copy(),
-            **self.plain,
-        )
-
-    def _binned(self, rows: _Binned, empty: tuple[npt.NDArray[np.int64], Array]) -> BinnedRows | None:
-        if rows is None:
-            return None
-        return BinnedRows.from_rows([rows.get(t, empty) for t in range(self.process.T + 1)])
-
-    def save(self, path: Path) -> None:
-        tensors, metadata = artefact.to_tensors(self.statistics())
-        artefact.write_safetensors(path, tensors, metadata | {"complete": False})
-
-    def resume(self, path: Path) -> None:
-        """Take over the rows of a checkpoint at which the network ran."""
-        found, _ = artefact.read_statistics(path)
-        theirs = {
-            "process": found.process.fingerprint,
-            "model": found.model,
-            "data": found.data,
-            "data_range": found.data_range.describe(),
-            "seed": found.seed,
-        }
-        if different := [key for key, value in self.identity.items() if theirs[key] != value]:
-            raise ValueError(
-                f"{path} holds other work: {', '.join(different)} differ. Give another checkpoint file, or remove it."
-            )
-        self.evaluated[:] = found.evaluated
-        for name, array in self.plain.items():
-            if name != "data_square":
-                array[found.evaluated] = getattr(found, name)[found.evaluated]
-        for name, rows in (("residual_bins", self.residual_rows), ("fraction_bins", self.fraction_rows)):
-            if rows is not None:
-                binned = getattr(found, name)
-                for t in np.flatnonzero(found.evaluated).tolist():
-                    entries = slice(int(binned.offsets[t]), int(binned.offsets[t + 1]))
-                    rows[t] = binned.bins[entries], binned.moments[entries]
-
-
-_EMPTY_RESIDUALS: tuple[npt.NDArray[np.int64], Array] = (np.zeros(0, dtype=np.int64), np.zeros((0, MOMENTS)))
-_EMPTY_FRACTIONS: tuple[npt.NDArray[np.int64], Array] = (np.zeros(0, dtype=np.int64), np.zeros((0, 2, MOMENTS)))
-
-
-class _Row:
-    """One grid index t: batches are added, then `finish` leaves its row in the arrays."""
-
-    def __init__(self, rows: _Rows, t: int) -> None:
-        self.rows, self.t = rows, t
-        process, B = rows.process, len(rows.block_sizes)
-        if rows.discretised:
-            self.mesh = artefact.residual_mesh(process, rows.data.data_range, t)
-            self.residuals = np.zeros((MOMENTS, B, 2 * self.mesh.bins))
-        if rows.learned:
-            self.fraction_mesh = artefact.fraction_mesh(process, t)
-            self.fractions = np.zeros((2, MOMENTS, B, self.fraction_mesh.bins))
-        if rows.learned and rows.discretised and t < process.T:
-            size = rows.plain["learned_decoder"].shape[1]
-            self.delta = artefact.learned_decoder_nodes(process, t, size)
-            self.learned_decoder = np.zeros((B, self.delta.size))
-
-    def add(self, first: int, last: int) -> None:
-        """One network pass on samples first … last − 1."""
-        rows, t = self.rows, self.t
-        denoiser, process = rows.denoiser, rows.process
-        batch = rows.data.batch(first, last, denoiser.device, denoiser.algebra_dtype)
-        noise = standard_normal(rows.seed, "forward", int(process.origin[t]), first, last - first, rows.data.shape)
-        x_t = process.f[t] * batch.x + process.g[t] * noise.to(batch.x)
-        prediction = denoiser(x_t, t, batch.conditioning)
-        e = (batch.x - prediction.x0_hat).flatten(1)
-        e2 = e.square()
-        block = torch.from_numpy(rows.blocks[first:last]).to(e.device)[:, None].expand_as(e)
-        rows.plain["squared_error"][t, first:last] = _numpy(e2.sum(1))
-        if prediction.fraction is not None:
-            self._add_fractions(prediction.fraction.flatten(1), e2, block, first, last)
-        if rows.discretised:
-            self._add_decoder(e, batch, prediction.fraction, block, first, last)
-
-    def _add_fractions(self, fraction: Tensor, e2: Tensor, block: Tensor, first: int, last: int) -> None:
-        rows, mesh = self.rows, self.fraction_mesh
-        if (most := float(fraction.abs().max())) > mesh.LIMIT:
-            raise ValueError(
-                f"The variance fraction phi = (v + 1)/2 reached {most:.3g} at grid step t = {self.t}; a learned-range "
-                f"network keeps it near [0, 1] (at most {mesh.LIMIT:g} is accepted). Does the network's second half of "
-                "channels hold v?"
-            )
-        rows.plain["fraction_sum"][self.t, first:last] = _numpy(fraction.sum(1))
-        index, z = mesh.locate(fraction)
-        index = (index + block * mesh.bins).flatten()
-        size, shape = len(rows.block_sizes) * mesh.bins, self.fractions.shape[1:]
-        self.fractions[0] += moments_of(index, z.flatten(), None, size).reshape(shape)
-        self.fractions[1] += moments_of(index, z.flatten(), e2.flatten(), size).reshape(shape)
-
-    def _add_decoder(
-        self, e: Tensor, batch: Batch, fraction: Tensor | None, block: Tensor, first: int, last: int
-    ) -> None:
-        rows, t, mesh = self.rows, self.t, self.mesh
-        assert batch.edge is not None
-        assert batch.low_edge is not None
-        half_bin, g_t = rows.data.data_range.half_bin, float(rows.process.g[t])
-        edge = batch.edge.flatten(1)
-        q = signed_residual(e, batch.low_edge.flatten(1), edge)
-        if (most := float(q.abs().max())) > mesh.reach:
-            raise ValueError(
-                f"x0_hat is {most:.3g} away from the data at grid step t = {t}, more than any denoiser can be (at most "
-                f"{mesh.reach:.3g} is accepted). Check what the network predicts, or clip x0_hat."
-            )
-        rows.plain["decoder_upper"][t, first:last] = _numpy(decoder_nats(q, edge, half_bin, g_t).sum(1))
-        index, z = mesh.locate(q)
-        index = (index + mesh.bins * edge + 2 * mesh.bins * block).flatten()
-        size = len(rows.block_sizes) * 2 * mesh.bins
-        self.residuals += moments_of(index, z.flatten(), None, size).reshape(self.residuals.shape)
-        if fraction is not None and t < rows.process.T:
-            # ln sigma² = φ ln g_t² + (1 − φ) ln g̃² = ln g_t² − (1 − φ) δ
-            shrink = (1.0 - fraction.flatten(1)) / 2.0
-            for node, delta in enumerate(self.delta):
-                sigma = g_t * (-shrink * delta).exp()
-                cost = _numpy(decoder_nats(q, edge, half_bin, sigma).sum(1))
-                np.add.at(self.learned_decoder[:, node], rows.blocks[first:last], cost)
-
-    def finish(self) -> None:
-        """Reduce the blocks to the row's totals, and to what standard errors need."""
-        rows, t, N = self.rows, self.t, len(self.rows.data)
-        sizes = rows.block_sizes
-        if rows.discretised:
-            assert rows.residual_rows is not None
-            kept = np.flatnonzero(self.residuals[0].any(axis=0))
-            moments = np.moveaxis(self.residuals[:, :, kept], 0, -1)  # [B, kept, MOMENTS]
-            rows.residual_rows[t] = kept, moments.sum(axis=0)
-            log_sigma = artefact.decoder_log_sigma_range(rows.process, rows.data.data_range, t)
-            sigma = np.exp(chebyshev_nodes(*log_sigma, BLOCK_NODES))
-            costs = residual_costs(self.mesh, kept, rows.data.data_range.half_bin, sigma)
-            by_block = to_node_weights(moments).reshape(len(sizes), -1)
-            means = by_block @ costs.reshape(-1, sigma.size) / sizes[:, None]
-            rows.plain["decoder_blocks"][t] = np.log(np.maximum(means, 1e-300))
-        if rows.learned:
-            assert rows.fraction_rows is not None
-            kept = np.flatnonzero(self.fractions[0, 0].any(axis=0))
-            moments = np.moveaxis(self.fractions[:, :, :, kept], 1, -1)  # [2, B, kept, MOMENTS]
-            rows.fraction_rows[t] = kept, moments.sum(axis=1).swapaxes(0, 1)
-            delta = chebyshev_nodes(*artefact.fraction_range(rows.process, t), BLOCK_NODES)
-            decay = np.exp(-self.fraction_mesh.points(kept)[..., None] * delta).reshape(-1, delta.size)
-            weights = to_node_weights(moments).reshape(2, len(sizes), -1)
-            both = (weights @ decay) / sizes[:, None]
-            rows.plain["fraction_blocks"][t] = np.log(np.maximum(both, 1e-300)).swapaxes(0, 1)
-        if rows.learned and rows.discretised and t < rows.process.T:
-            rows.plain["learned_decoder"][t, : self.delta.size] = self.learned_decoder.sum(axis=0) / N
-            rows.plain["learned_decoder_blocks"][t, :, : self.delta.size] = self.learned_decoder / sizes[:, None]
-        rows.evaluated[t] = True
-
-
-def _warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
-    if denoiser.clip is None:
-        return
-    if data.data_range.levels is None:
-        low, high = float(data.values.min()), float(data.values.max())
-    else:
-        low, high = data.data_range.low, data.data_range.high
-    if low < denoiser.clip[0] - 1e-6 or high > denoiser.clip[1] + 1e-6:
-        warnings.warn(
-            f"x0_hat is clipped to {denoiser.clip}, but the data spans [{low:g}, {high:g}], so the model can never reach "
-            "some of it. Pass clip=None, or the data's own range, to Denoiser.",
-            stacklevel=3,
-        )
-
-
-def _numpy(tensor: Tensor) -> Array:
-    return np.asarray(tensor.detach().cpu().double().numpy())

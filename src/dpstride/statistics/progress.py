@@ -166,7 +166,12 @@ class Progress:
         return True
 
 
-def check_identity(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+def check_identity(
+    where: object,
+    there: dict[str, Any],
+    here: dict[str, Any],
+    remedy: str = "Give another output, or remove it.",
+) -> None:
     """Refuse work of another identity, saying what differs."""
     old, new = _flat(there), _flat(here)
     different = [
@@ -175,9 +180,7 @@ def check_identity(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
         if old.get(name) != new.get(name)
     ]
     if different:
-        raise OtherWorkError(
-            f"{path} holds other work: {', '.join(different)} differ. Give another output, or remove it."
-        )
+        raise OtherWorkError(f"{where} holds other work: {', '.join(different)} differ. {remedy}")
 
 
 def _flat(identity: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -63,6 +63,19 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
     return arrays, header | ({} if found is None else {"sha256": found})
 
 
+def to_bytes(arrays: Arrays) -> bytes:
+    """Arrays as the content of a safetensors file."""
+    plain = {name: _plain(array) for name, array in arrays.items()}
+    return b"".join([_head(plain, {}), *(array.tobytes() for array in plain.values())])
+
+
+def from_bytes(content: bytes) -> Arrays:
+    """What `to_bytes` wrote."""
+    from safetensors.numpy import load
+
+    return dict(load(content))
+
+
 def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
 

@@ -1,0 +1,332 @@
+"""Stage 3. Network passes: a unit of work → a piece per grid index, with everything that can be learnt from the pass.
+
+A batch may hold several t, so that it is full however few the samples are. Sums over a unit's samples are kept per block
+until all of them are in; then they shrink to what later stages need.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..denoiser import Denoiser, NonFiniteError, is_out_of_memory
+from . import artefact
+from .artefact import BLOCK_NODES
+from .bins import MOMENTS, chebyshev_nodes, moments_of, to_node_weights
+from .data import Batch, Samples
+from .decoder import decoder_nats, residual_costs, signed_residual
+from .noise import standard_normal
+from .storage import Arrays
+from .units import Unit, batches, sample_ranges
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+SAME = 0.05  # of the largest value; networks in 16 bits round that much, and another t is further off
+
+
+class Passes:
+    """Network passes of ``denoiser`` over ``data``; a unit's result does not depend on the units before it."""
+
+    def __init__(self, denoiser: Denoiser, data: Samples, seed: int, batch_size: int, skip_nonfinite: bool) -> None:
+        self.denoiser, self.data, self.seed = denoiser, data, seed
+        self.batch_size, self.skip_nonfinite = batch_size, skip_nonfinite
+        self.process = denoiser.process
+        self.ranges = sample_ranges(len(data))
+        self.blocks = artefact.block_of_sample(len(data))
+        self.learned = denoiser.variance == "learned_range"
+        self.discretised = data.data_range.levels is not None
+        self.decoder_nodes = artefact.learned_decoder_size(self.process) if self.learned and self.discretised else 0
+
+    def samples_of(self, unit: Unit) -> Indices:
+        """The samples that a unit has at each of its t."""
+        return np.setdiff1d(np.array(self.ranges[unit.range]), unit.skipped).astype(np.int64)
+
+    def run(self, unit: Unit) -> Arrays:
+        """The pieces of a unit, as arrays named "t/field"; or "nonfinite", the samples to be skipped, and nothing else."""
+        samples = self.samples_of(unit)
+        t_of, sample_of = np.repeat(unit.steps, len(samples)), np.tile(samples, len(unit.steps))
+        rows: dict[int, _Row] = {}
+        pieces: Arrays = {}
+        nonfinite: set[int] = set()
+        waiting = [(place.start, place.stop) for place in batches(len(t_of), self.batch_size)]
+        while waiting:
+            first, last = waiting.pop(0)
+            if last - first > self.batch_size:  # it was made less meanwhile
+                parts = batches(last - first, self.batch_size)
+                waiting[:0] = [(first + part.start, first + part.stop) for part in parts]
+                continue
+            for t in np.unique(t_of[first:last]).tolist():
+                if t not in rows:
+                    rows[t] = _Row(self, t, samples)
+            try:
+                found = self._pass(t_of[first:last], sample_of[first:last], rows)
+            except NonFiniteError as error:
+                if not self.skip_nonfinite:
+                    raise self._naming(error, t_of[first:last], sample_of[first:last]) from error
+                nonfinite.update(sample_of[first:last][error.positions].tolist())
+                continue
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error) or last - first == 1:
+                    raise
+                self._halve(last - first)
+                waiting.insert(0, (first, last))
+                continue
+            for t, sums in found.items():
+                if rows[t].add(sums):
+                    pieces |= {f"{t}/{name}": array for name, array in rows.pop(t).finish().items()}
+        return {"nonfinite": np.array(sorted(nonfinite))} if nonfinite else pieces
+
+    def mixes(self) -> bool:
+        """Whether a batch may hold several t: not with a network that takes every sample to be at the time of the first.
+
+        It would be wrong in silence, so a sample is passed at two t together and alone.
+        """
+        t = np.array([1, max(2, (self.process.T + 1) // 2)])
+        if self.process.T < 2:
+            return False
+        try:
+            x_t, batch = self._noisy(t, np.zeros(2, dtype=np.int64))
+            together = self.denoiser(x_t, torch.from_numpy(t), batch.conditioning).x0_hat
+            one = self._batch(np.zeros(1, dtype=np.int64)).conditioning
+            alone = torch.cat([self.denoiser(x_t[i : i + 1], int(t[i]), one).x0_hat for i in (0, 1)])
+        except Exception:  # it may refuse; if it fails for another reason, the work itself will say so
+            return False
+        return bool((together - alone).abs().max() <= SAME * alone.abs().max())
+
+    # --- one batch ----------------------------------------------------------------------------------------------------
+
+    def _batch(self, samples: Indices) -> Batch:
+        first, last = int(samples[0]), int(samples[-1]) + 1
+        device, dtype = self.denoiser.device, self.denoiser.algebra_dtype
+        if (np.diff(samples) == 1).all():
+            return self.data.batch(first, last, device, dtype)
+        return self.data.take(samples.tolist()).batch(0, len(samples), device, dtype)
+
+    def _noisy(self, t: Indices, samples: Indices) -> tuple[Tensor, Batch]:
+        """x_t = f_t x_0 + g_t ε, with the noise of each (t, sample)."""
+        batch = self._batch(samples)
+        # Noise is drawn in runs of consecutive samples of one t.
+        starts = np.flatnonzero((np.diff(t, prepend=-1) != 0) | (np.diff(samples, prepend=-1) != 1))
+        noise = torch.cat(
+            [
+                standard_normal(
+                    self.seed,
+                    "forward",
+                    int(self.process.origin[t[start]]),
+                    int(samples[start]),
+                    stop - start,
+                    self.data.shape,
+                )
+                for start, stop in itertools.pairwise([*starts.tolist(), len(t)])
+            ]
+        )
+        per_sample = (-1, *[1] * len(self.data.shape))
+        f, g = (
+            torch.from_numpy(array[t]).to(batch.x).reshape(per_sample) for array in (self.process.f, self.process.g)
+        )
+        return f * batch.x + g * noise.to(batch.x), batch
+
+    def _pass(self, t: Indices, samples: Indices, rows: dict[int, _Row]) -> dict[int, _Sums]:
+        """One network pass, and what each of its t has of it."""
+        x_t, batch = self._noisy(t, samples)
+        prediction = self.denoiser(x_t, torch.from_numpy(t), batch.conditioning)
+        e = (batch.x - prediction.x0_hat).flatten(1)
+        starts = np.flatnonzero(np.diff(t, prepend=-1)).tolist()
+        found = {}
+        for start, stop in itertools.pairwise([*starts, len(t)]):
+            fraction, low_edge, edge = (
+                None if whole is None else whole[start:stop].flatten(1)
+                for whole in (prediction.fraction, batch.low_edge, batch.edge)
+            )
+            row = rows[int(t[start])]
+            found[row.t] = row.sums(samples[start:stop], e[start:stop], fraction, low_edge, edge)
+        return found
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def _halve(self, size: int) -> None:
+        self.batch_size = (size + 1) // 2
+        warnings.warn(
+            f"Out of memory with {size} samples in a batch; going on with {self.batch_size}. The result is the same up to "
+            f"the network's rounding; batch_size={self.batch_size} avoids the attempt.",
+            stacklevel=2,
+        )
+
+    def _naming(self, error: NonFiniteError, t: Indices, samples: Indices) -> NonFiniteError:
+        where = [f"sample {samples[i]} at grid step t = {t[i]}" for i in error.positions[:3]]
+        more = len(error.positions) - len(where)
+        return NonFiniteError(
+            f"The network returned NaN or infinity for {', '.join(where)}{f' and {more} more' if more else ''}, in a batch "
+            f"of {len(t)} (samples {samples.min()} to {samples.max()}, t = {t.min()} to {t.max()}). Check its weights and "
+            "precision (float16 overflows; try bfloat16 or float32), or leave such samples out with skip_nonfinite "
+            "(--skip-nonfinite).",
+            error.positions,
+        )
+
+
+# --- what a row collects ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What some samples add to a row: columns ``place`` of the fields of single samples, and sums of ``blocks``."""
+
+    place: slice
+    single: dict[str, Array]
+    blocks: slice
+    residuals: Array | None = None  # [MOMENTS, b, 2 · bins]
+    fractions: Array | None = None  # [2, MOMENTS, b, bins]
+    learned_decoder: Array | None = None  # [b, J']
+
+
+class _Row:
+    """One grid index t on the samples of one unit: sums are added, then `finish` gives its piece."""
+
+    def __init__(self, passes: Passes, t: int, samples: Indices) -> None:
+        self.passes, self.t, self.samples = passes, t, samples
+        self.missing = len(samples)
+        # Blocks that the unit has any sample of, numbered from 0.
+        self.block = np.unique(passes.blocks[samples], return_inverse=True)[1]
+        self.sizes = np.bincount(self.block).astype(np.float64)
+        process, B = passes.process, len(self.sizes)
+        self.piece: Arrays = {}
+        self.delta = np.zeros(0)
+        if passes.discretised:
+            self.mesh = artefact.residual_mesh(process, passes.data.data_range, t)
+            self.residuals = np.zeros((MOMENTS, B, 2 * self.mesh.bins))
+        if passes.learned:
+            self.fraction_mesh = artefact.fraction_mesh(process, t)
+            self.fractions = np.zeros((2, MOMENTS, B, self.fraction_mesh.bins))
+        if passes.decoder_nodes and t < process.T:
+            self.delta = artefact.learned_decoder_nodes(process, t, passes.decoder_nodes)
+            self.learned_decoder = np.zeros((B, self.delta.size))
+
+    def sums(
+        self, samples: Indices, e: Tensor, fraction: Tensor | None, low_edge: Tensor | None, edge: Tensor | None
+    ) -> _Sums:
+        """Sums of some of the samples, from residuals e and, where there are any, φ and edges, [n, dims] each.
+
+        Nothing is added yet, so that a pass that runs out of memory half way can be made again.
+        """
+        first = int(np.searchsorted(self.samples, samples[0]))
+        place = slice(first, first + len(samples))
+        blocks = slice(int(self.block[place][0]), int(self.block[place][-1]) + 1)
+        count = blocks.stop - blocks.start
+        e2 = e.square()
+        block = torch.from_numpy(self.block[place] - blocks.start).to(e.device)[:, None].expand_as(e)
+        single = {"squared_error": _numpy(e2.sum(1))}
+        residuals = fractions = learned_decoder = None
+        if fraction is not None:
+            fractions = self._fractions(fraction, e2, block, count)
+            single["fraction_sum"] = _numpy(fraction.sum(1))
+        if low_edge is not None and edge is not None:
+            q = signed_residual(e, low_edge, edge)
+            residuals = self._residuals(q, edge, block, count)
+            half_bin, g_t = self.passes.data.data_range.half_bin, float(self.passes.process.g[self.t])
+            single["decoder_upper"] = _numpy(decoder_nats(q, edge, half_bin, g_t).sum(1))
+            if fraction is not None:
+                learned_decoder = self._learned_decoder(q, edge, fraction, self.block[place] - blocks.start)
+        return _Sums(place, single, blocks, residuals, fractions, learned_decoder)
+
+    def add(self, sums: _Sums) -> bool:
+        """Add the sums of some samples; True when all are in."""
+        for name, values in sums.single.items():
+            self.piece.setdefault(name, np.zeros(len(self.samples)))[sums.place] = values
+        if sums.residuals is not None:
+            self.residuals[:, sums.blocks] += sums.residuals
+        if sums.fractions is not None:
+            self.fractions[:, :, sums.blocks] += sums.fractions
+        if sums.learned_decoder is not None and self.delta.size:
+            self.learned_decoder[sums.blocks] += sums.learned_decoder
+        self.missing -= sums.place.stop - sums.place.start
+        return self.missing == 0
+
+    def _fractions(self, fraction: Tensor, e2: Tensor, block: Tensor, count: int) -> Array:
+        mesh = self.fraction_mesh
+        if (most := float(fraction.abs().max())) > mesh.LIMIT:
+            raise ValueError(
+                f"The variance fraction phi = (v + 1)/2 reached {most:.3g} at grid step t = {self.t}; a learned-range "
+                f"network keeps it near [0, 1] (at most {mesh.LIMIT:g} is accepted). Does the network's second half of "
+                "channels hold v?"
+            )
+        index, z = mesh.locate(fraction)
+        index, z = (index + block * mesh.bins).flatten(), z.flatten()
+        weighted = [moments_of(index, z, weights, count * mesh.bins) for weights in (None, e2.flatten())]
+        return np.stack(weighted).reshape(2, MOMENTS, count, mesh.bins)
+
+    def _residuals(self, q: Tensor, edge: Tensor, block: Tensor, count: int) -> Array:
+        mesh = self.mesh
+        if (most := float(q.abs().max())) > mesh.reach:
+            raise ValueError(
+                f"x0_hat is {most:.3g} away from the data at grid step t = {self.t}, more than any denoiser can be (at "
+                f"most {mesh.reach:.3g} is accepted). Check what the network predicts, or clip x0_hat."
+            )
+        index, z = mesh.locate(q)
+        index = (index + mesh.bins * edge + 2 * mesh.bins * block).flatten()
+        return moments_of(index, z.flatten(), None, count * 2 * mesh.bins).reshape(MOMENTS, count, 2 * mesh.bins)
+
+    def _learned_decoder(self, q: Tensor, edge: Tensor, fraction: Tensor, block: Indices) -> Array:
+        half_bin, g_t = self.passes.data.data_range.half_bin, float(self.passes.process.g[self.t])
+        sums = np.zeros((int(block[-1]) + 1, self.delta.size))
+        # ln sigma² = φ ln g_t² + (1 − φ) ln g̃² = ln g_t² − (1 − φ) δ
+        shrink = (1.0 - fraction) / 2.0
+        for node, delta in enumerate(self.delta):
+            sigma = g_t * (-shrink * delta).exp()
+            np.add.at(sums[:, node], block, _numpy(decoder_nats(q, edge, half_bin, sigma).sum(1)))
+        return sums
+
+    def finish(self) -> Arrays:
+        """Reduce the blocks to the totals of the samples, and to what standard errors need."""
+        passes, t, sizes, piece = self.passes, self.t, self.sizes, self.piece
+        if passes.discretised:
+            data_range = passes.data.data_range
+            kept = np.flatnonzero(self.residuals[0].any(axis=0))
+            moments = np.moveaxis(self.residuals[:, :, kept], 0, -1)  # [B, kept, MOMENTS]
+            log_sigma = artefact.decoder_log_sigma_range(passes.process, data_range, t)
+            sigma = np.exp(chebyshev_nodes(*log_sigma, BLOCK_NODES))
+            costs = residual_costs(self.mesh, kept, data_range.half_bin, sigma)
+            by_block = to_node_weights(moments).reshape(len(sizes), -1)
+            means = by_block @ costs.reshape(-1, sigma.size) / sizes[:, None]
+            piece["decoder_blocks"] = np.log(np.maximum(means, 1e-300))
+            piece["residual_bins"], piece["residual_moments"] = kept, moments.sum(axis=0)
+        if passes.learned:
+            kept = np.flatnonzero(self.fractions[0, 0].any(axis=0))
+            moments = np.moveaxis(self.fractions[:, :, :, kept], 1, -1)  # [2, B, kept, MOMENTS]
+            delta = chebyshev_nodes(*artefact.fraction_range(passes.process, t), BLOCK_NODES)
+            decay = np.exp(-self.fraction_mesh.points(kept)[..., None] * delta).reshape(-1, delta.size)
+            weights = to_node_weights(moments).reshape(2, len(sizes), -1)
+            both = (weights @ decay) / sizes[:, None]
+            piece["fraction_blocks"] = np.log(np.maximum(both, 1e-300)).swapaxes(0, 1)
+            piece["fraction_bins"], piece["fraction_moments"] = kept, moments.sum(axis=1).swapaxes(0, 1)
+        if passes.decoder_nodes:
+            blocks = np.zeros((len(sizes), passes.decoder_nodes))
+            if self.delta.size:
+                blocks[:, : self.delta.size] = self.learned_decoder / sizes[:, None]
+            piece["learned_decoder_blocks"] = blocks
+        return piece
+
+
+def warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
+    """Warn where clipping keeps the model from some of the data."""
+    if denoiser.clip is None:
+        return
+    if data.data_range.levels is None:
+        low, high = float(data.values.min()), float(data.values.max())
+    else:
+        low, high = data.data_range.low, data.data_range.high
+    if low < denoiser.clip[0] - 1e-6 or high > denoiser.clip[1] + 1e-6:
+        warnings.warn(
+            f"x0_hat is clipped to {denoiser.clip}, but the data spans [{low:g}, {high:g}], so the model can never reach "
+            "some of it. Pass clip=None, or the data's own range, to Denoiser.",
+            stacklevel=4,
+        )
+
+
+def _numpy(tensor: Tensor) -> Array:
+    return np.asarray(tensor.detach().cpu().double().numpy())

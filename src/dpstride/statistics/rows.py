@@ -1,0 +1,180 @@
+"""Stage 3. Pieces of statistics → whole rows → `Statistics`.
+
+A row is whole when the pieces of all its ranges of samples are in; they are put together in the order of the samples,
+whatever the order in which they came.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .. import __version__
+from ..denoiser import Denoiser
+from . import artefact
+from .artefact import Statistics
+from .bins import MOMENTS, BinnedRows
+from .data import Samples
+from .storage import Arrays
+from .units import Unit, sample_ranges
+
+Array = npt.NDArray[np.float64]
+Binned = tuple[npt.NDArray[np.int64], Array]
+_SINGLE = ("squared_error", "decoder_upper", "fraction_sum")
+_BLOCKS = ("decoder_blocks", "fraction_blocks", "learned_decoder_blocks")
+
+
+def identity_of(denoiser: Denoiser, data: Samples, seed: int) -> dict[str, Any]:
+    """What must agree for two runs to be the same work. Ask before the network runs, which may change its own values."""
+    return {
+        "process": denoiser.process.fingerprint,
+        "model": denoiser.describe(),
+        "data": {"fingerprint": data.fingerprint, "samples": len(data)},
+        "data_range": data.data_range.describe(),
+        "seed": seed,
+        "version": __version__,
+    }
+
+
+def identity_of_statistics(statistics: Statistics) -> dict[str, Any]:
+    """The same, of a result; with what it skipped, if anything."""
+    fingerprint, skipped = statistics.data.get("fingerprint"), list(statistics.skipped)
+    return {
+        "process": statistics.process.fingerprint,
+        "model": statistics.model,
+        "data": {"fingerprint": fingerprint, "samples": statistics.samples + len(skipped)},
+        "data_range": statistics.data_range.describe(),
+        "seed": statistics.seed,
+        "version": statistics.version,
+    } | ({"skipped": skipped} if skipped else {})
+
+
+class Rows:
+    """Arrays for every grid index, of all samples of ``data`` but the ``skipped`` ones, filled piece by piece."""
+
+    def __init__(self, denoiser: Denoiser, data: Samples, identity: dict[str, Any], skipped: tuple[int, ...]) -> None:
+        self.process, self.data, self.identity, self.skipped = denoiser.process, data, identity, skipped
+        kept = np.setdiff1d(np.arange(len(data)), skipped)
+        if kept.size == 0:
+            raise ValueError("The network returned NaN or infinity for every sample, so that nothing is left.")
+        self.samples = len(kept)
+        self.ranges = sample_ranges(len(data))
+        self.block = artefact.block_of_sample(self.samples, skipped)
+        # Columns of samples, and of blocks, that belong to each range.
+        limits = np.searchsorted(kept, [0, *(samples.stop for samples in self.ranges)]).tolist()
+        self.columns = [slice(first, last) for first, last in itertools.pairwise(limits)]
+        self.block_columns = [
+            slice(int(self.block[columns][0]), int(self.block[columns][-1]) + 1)
+            if self.block[columns].size
+            else columns
+            for columns in self.columns
+        ]
+        discretised, learned = data.data_range.levels is not None, denoiser.variance == "learned_range"
+        shapes = artefact.array_shapes(self.process, self.samples, discretised, learned, skipped)
+        self.plain: dict[str, Array] = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self.plain["data_square"] = _squares(data)[kept]
+        self.binned: dict[str, dict[int, Binned]] = {
+            name: {} for name, wanted in (("residual", discretised), ("fraction", learned)) if wanted
+        }
+        self.parts: dict[int, dict[int, Arrays]] = {}  # binned pieces of rows that are not whole yet, by t and range
+        # Ranges all of whose samples are skipped have nothing to wait for.
+        self.present = np.zeros((len(self.ranges), self.process.T + 1), dtype=bool)
+        self.present[[columns.start == columns.stop for columns in self.columns]] = True
+
+    @property
+    def evaluated(self) -> npt.NDArray[np.bool_]:
+        """Grid indices whose rows are whole."""
+        return np.asarray(self.present.all(axis=0) & (np.arange(self.process.T + 1) > 0))
+
+    def missing(self, wanted: npt.NDArray[np.int64]) -> list[list[int]]:
+        """For each range, the wanted grid indices whose piece is not there."""
+        return [wanted[~present[wanted]].tolist() for present in self.present]
+
+    def add(self, unit: Unit, arrays: Arrays) -> bool:
+        """Take over the pieces of a unit; False if it had other samples than these rows, or none at all."""
+        samples = self.ranges[unit.range]
+        if "nonfinite" in arrays or unit.skipped != tuple(n for n in self.skipped if n in samples):
+            return False
+        for t in unit.steps:
+            for name in _SINGLE:
+                if name in self.plain:
+                    self.plain[name][t, self.columns[unit.range]] = arrays[f"{t}/{name}"]
+            for name in _BLOCKS:
+                if name in self.plain:
+                    self.plain[name][t, self.block_columns[unit.range]] = arrays[f"{t}/{name}"]
+            part = {name: arrays[f"{t}/{name}"] for b in self.binned for name in (f"{b}_bins", f"{b}_moments")}
+            self.parts.setdefault(t, {})[unit.range] = part
+            self.present[unit.range, t] = True
+            if self.present[:, t].all():
+                self._finish(t)
+        return True
+
+    def _finish(self, t: int) -> None:
+        parts = self.parts.pop(t)
+        for name, rows in self.binned.items():
+            rows[t] = _sum_of_bins(
+                [(parts[number][f"{name}_bins"], parts[number][f"{name}_moments"]) for number in sorted(parts)]
+            )
+        if "learned_decoder" in self.plain:
+            sums = self.plain["learned_decoder_blocks"][t] * np.bincount(self.block)[:, None]
+            self.plain["learned_decoder"][t] = sums.sum(axis=0) / self.samples
+
+    def take_over(self, found: Statistics) -> None:
+        """Take over the evaluated rows of finished statistics of the same work, if they are of the same samples."""
+        if found.skipped != self.skipped:
+            return
+        evaluated = np.flatnonzero(found.evaluated)
+        for name, array in self.plain.items():
+            if name != "data_square":
+                array[evaluated] = getattr(found, name)[evaluated]
+        for name, rows in self.binned.items():
+            binned: BinnedRows = getattr(found, f"{name}_bins")
+            for t in evaluated.tolist():
+                entries = slice(int(binned.offsets[t]), int(binned.offsets[t + 1]))
+                rows[t] = binned.bins[entries], binned.moments[entries]
+        self.present[:, evaluated] = True
+
+    def statistics(self) -> Statistics:
+        """What is there; rows that are not `evaluated` are zero."""
+        data = self.identity["data"] | {"samples": self.samples}
+        empty = {"residual": np.zeros((0, MOMENTS)), "fraction": np.zeros((0, 2, MOMENTS))}
+        none = np.zeros(0, dtype=np.int64)
+        binned = {
+            f"{name}_bins": BinnedRows.from_rows([rows.get(t, (none, empty[name])) for t in range(self.process.T + 1)])
+            for name, rows in self.binned.items()
+        }
+        return Statistics(
+            process=self.process,
+            dims=int(np.prod(self.data.shape)),
+            data_range=self.data.data_range,
+            seed=self.identity["seed"],
+            model=self.identity["model"],
+            data=data | ({"skipped": list(self.skipped)} if self.skipped else {}),
+            evaluated=self.evaluated,
+            **binned,  # type: ignore[arg-type]
+            **self.plain,  # type: ignore[arg-type]
+        )
+
+
+def _sum_of_bins(parts: list[Binned]) -> Binned:
+    """The sum of sparse rows, in the order given."""
+    if len(parts) == 1:
+        return parts[0]
+    bins = np.unique(np.concatenate([bins for bins, _ in parts]))
+    total = np.zeros((len(bins), *parts[0][1].shape[1:]))
+    for part, moments in parts:
+        total[np.searchsorted(bins, part)] += moments
+    return bins, total
+
+
+def _squares(data: Samples) -> Array:
+    """Σ x_0² of each sample."""
+    squares = [
+        data.batch(first, first + 256, torch.device("cpu"), torch.float64).x.flatten(1).square().sum(1)
+        for first in range(0, len(data), 256)
+    ]
+    return np.asarray(torch.cat(squares).numpy())
