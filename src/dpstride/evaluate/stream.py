@@ -1,0 +1,276 @@
+"""Stage 7. Features of many images, computed in a stream that any kill costs less than a minute of.
+
+Samples are never all in memory as images: each unit of them becomes features at once, and only the first few images are
+kept, to look at. A unit of a thousand steps takes minutes, so that its state is written down between steps too. Samples
+are named by their number, so more of them are the same ones and more, whoever computed which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..statistics.data import slice_conditioning
+from ..statistics.progress import Progress, check_identity
+from ..statistics.storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from ..statistics.workers import current
+from .features.extractor import FeatureExtractor, to_levels
+from .sampling import Chain
+
+FORMAT = "dpstride-features-1"
+STATE_SECONDS = 20.0  # between two writings of a unit's state; a unit's end is written by `Progress`
+STATES = "state-*.safetensors"
+Unit = tuple[int, int]  # the first sample, and the number of them
+Update = Callable[[int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFeatures:
+    """Features [n, d] of n images, and the first few of those images, uint8 [m, C, H, W]."""
+
+    features: npt.NDArray[np.float32]
+    images: npt.NDArray[np.uint8]
+
+
+def sample_features(
+    chain: Chain,
+    extractor: FeatureExtractor,
+    n: int,
+    path: str | os.PathLike[str],
+    *,
+    keep: int = 64,
+    batch_size: int = 64,
+    decode: Callable[[Tensor], Tensor] | None = None,
+    conditioning: Any = None,
+    conditioning_fingerprint: str | None = None,
+    update: Update = lambda evaluations: None,
+) -> ImageFeatures | None:
+    """Features of samples 0 … n − 1 of ``chain``, kept in ``path``; None in helping processes of a launch.
+
+    Args:
+        chain: from `Chain.along`.
+        extractor: what gives the features.
+        n: number of samples; those that ``path`` holds already are not drawn again.
+        path: file to write, and to go on from.
+        keep: images to keep, the first ones.
+        batch_size: samples per network pass.
+        decode: samples → images in [−1, 1], None where they are that.
+        conditioning: one entry per sample.
+        conditioning_fingerprint: what tells it from other conditioning, for the record.
+        update: told the network evaluations as they are made, for a progress bar.
+    """
+    shape = chain.denoiser.shape
+    identity = {
+        "kind": "samples",
+        "model": chain.denoiser.describe(),
+        "process": chain.denoiser.process.fingerprint,
+        "steps": list(chain.steps),
+        "variance": chain.variance if chain.sampler == "ancestral" else None,
+        "fitted": _fitted_of(chain),
+        "sampler": chain.sampler,
+        "eta": chain.eta,
+        "seed": chain.seed,
+        "shape": list(shape or ()),
+        "conditioning": conditioning_fingerprint,
+        "extractor": extractor.describe(),
+        "keep": keep,
+    }
+    store = _Store(Path(path), identity)
+
+    def compute(unit: Unit) -> Arrays:
+        first, count = unit
+        condition = slice_conditioning(conditioning, slice(first, first + count))
+        x = _walk(chain, first, count, condition, store, update)
+        images = to_levels((x if decode is None else decode(x.float())).float().cpu())
+        return {"features": extractor(images), "images": images[: max(0, keep - first)].numpy()}
+
+    return store.collect(n, batch_size, compute, lambda unit: update(unit[1] * chain.budget))
+
+
+def image_features(
+    images: Tensor,
+    extractor: FeatureExtractor,
+    path: str | os.PathLike[str],
+    *,
+    keep: int = 64,
+    batch_size: int = 64,
+    update: Update = lambda images: None,
+) -> ImageFeatures | None:
+    """Features of real uint8 ``images`` [n, C, H, W], kept in ``path`` as samples' are."""
+    digest = hashlib.sha256(f"{tuple(images.shape)}".encode())
+    digest.update(images.contiguous().numpy().tobytes())
+    identity = {
+        "kind": "images",
+        "images": digest.hexdigest()[:16],
+        "extractor": extractor.describe(),
+        "keep": keep,
+    }
+
+    def compute(unit: Unit) -> Arrays:
+        first, count = unit
+        part = images[first : first + count]
+        return {"features": extractor(part), "images": part[: max(0, keep - first)].numpy()}
+
+    store = _Store(Path(path), identity)
+    return store.collect(len(images), batch_size, compute, lambda unit: update(unit[1]))
+
+
+def load_features(path: str | os.PathLike[str]) -> ImageFeatures:
+    """What a finished stream left in ``path``."""
+    arrays, _ = _read(Path(path))
+    return ImageFeatures(arrays["features"], arrays["images"])
+
+
+def _fitted_of(chain: Chain) -> str | None:
+    """Digest of the fitted numbers on which the noise of a path depends."""
+    fitted = chain.fitted.mean_squared_error
+    if fitted is None or chain.variance != "optimal":
+        return None
+    return hashlib.sha256(np.ascontiguousarray(fitted[list(chain.steps[:-1])]).tobytes()).hexdigest()[:16]
+
+
+# --- keeping what is done -----------------------------------------------------------------------------------------------
+
+
+class _Store:
+    """One file of features, and beside it a folder with the finished units and the states of unfinished ones."""
+
+    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
+        self.path, self.identity = path, json.loads(json.dumps(identity))
+        self.folder = path.with_name(f"{path.name}.progress")
+
+    def collect(
+        self, n: int, size: int, compute: Callable[[Unit], Arrays], received: Callable[[Unit], None]
+    ) -> ImageFeatures | None:
+        """Compute what is missing of items 0 … n − 1 and write the whole; ``received`` hears of units done elsewhere."""
+        workers = current()
+        done = self._finished() if workers.main else {}
+        if workers.share(sum(count for _, count in done) >= n if workers.main else None):
+            return self._joined(done, n) if workers.main else None
+        own: set[Unit] = set()
+
+        def compute_own(unit: Unit) -> Arrays:
+            own.add(unit)
+            return compute(unit)
+
+        if not workers.main:
+            for _ in workers.map(compute_own, [tuple(unit) for unit in workers.share(None)]):
+                pass
+            return None
+        with Progress(self.folder, self.identity) as progress:
+            done |= {_unit_of(key): arrays for key, arrays in progress.read()}
+            missing = workers.share(_missing(done, n, size))
+            for unit, arrays in workers.map(compute_own, [(first, count) for first, count in missing]):
+                progress.write(f"{unit[0]} {unit[1]}", arrays)
+                if self._state_of(unit).exists():  # minutes of work, which must not wait for the next writing
+                    progress.flush()
+                    self.forget(unit)
+                done[unit] = arrays
+                if unit not in own:
+                    received(unit)
+            result = self._joined(done, n)
+            header = {"format": FORMAT, "identity": json.dumps(self.identity)}
+            write_arrays(self.path, {"features": result.features, "images": result.images}, header)
+            for state in self.folder.glob(STATES):  # of units that another batch size cut otherwise
+                state.unlink()
+            progress.remove()
+        return result
+
+    def _finished(self) -> dict[Unit, Arrays]:
+        """What the file holds, as one unit; a file of other work is refused, and a damaged one said to be so."""
+        if not self.path.is_file():
+            return {}
+        arrays, header = _read(self.path)
+        check_identity(self.path, json.loads(header["identity"]), self.identity)
+        return {(0, len(arrays["features"])): arrays}
+
+    def _joined(self, done: dict[Unit, Arrays], n: int) -> ImageFeatures:
+        order = sorted(done)
+        features, images = (np.concatenate([done[unit][name] for unit in order]) for name in ("features", "images"))
+        return ImageFeatures(features[:n], images[:n])
+
+    # --- the state of a unit between two steps
+
+    def remember(self, unit: Unit, step: int, x: Tensor) -> None:
+        """Write down the state before ``step``, if there is a folder for it (not so on a helper's own machine)."""
+        if self.folder.is_dir():
+            header = {"format": FORMAT, "identity": json.dumps(self.identity), "step": str(step)}
+            write_arrays(self._state_of(unit), {"x": x.cpu().numpy()}, header)
+
+    def recall(self, unit: Unit) -> tuple[int, Tensor] | None:
+        """The step to go on with, and its state."""
+        path = self._state_of(unit)
+        if not path.is_file():
+            return None
+        with suppress(DamagedFileError, KeyError, ValueError):
+            arrays, header = read_arrays(path)
+            if json.loads(header["identity"]) == self.identity:
+                return int(header["step"]), torch.from_numpy(arrays["x"])
+        self.forget(unit)
+        return None
+
+    def forget(self, unit: Unit) -> None:
+        """The unit is finished, or its state is worth nothing."""
+        self._state_of(unit).unlink(missing_ok=True)
+
+    def _state_of(self, unit: Unit) -> Path:
+        return self.folder / STATES.replace("*", f"{unit[0]}-{unit[1]}")
+
+
+def _walk(chain: Chain, first: int, count: int, conditioning: Any, store: _Store, update: Update) -> Tensor:
+    """The samples of a unit; its state is written down every so often and found again."""
+    found = store.recall((first, count))
+    step, x = (0, chain.start(first, count)) if found is None else (found[0], found[1].to(chain.denoiser.device))
+    update(step * count)
+    written = time.monotonic()
+    while step < chain.budget:
+        x = chain.advance(x, step, first, conditioning)
+        step += 1
+        update(count)
+        if time.monotonic() - written > STATE_SECONDS and step < chain.budget:
+            store.remember((first, count), step, x)
+            written = time.monotonic()
+    return x
+
+
+def _missing(done: dict[Unit, Arrays], n: int, size: int) -> list[Unit]:
+    """Units of at most ``size`` that cover what is not done of 0 … n − 1."""
+    have = np.zeros(n, dtype=bool)
+    for first, count in done:
+        have[first : first + count] = True
+    units: list[Unit] = []
+    for first in np.flatnonzero(~have).tolist():
+        if units and first == sum(units[-1]) and units[-1][1] < size:
+            units[-1] = (units[-1][0], units[-1][1] + 1)
+        else:
+            units.append((first, 1))
+    return units
+
+
+def _unit_of(key: str) -> Unit:
+    first, count = key.split()
+    return int(first), int(count)
+
+
+def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
+    try:
+        arrays, header = read_arrays(path)
+        if header.get("format") != FORMAT or not {"features", "images"} <= arrays.keys():
+            raise DamagedFileError(f"its format is {header.get('format')!r}, not {FORMAT!r}")
+    except (DamagedFileError, OSError) as error:
+        raise ValueError(
+            f"{path}: not features that dpstride wrote ({error}). Remove it to compute them again."
+        ) from error
+    return arrays, header
