@@ -1,17 +1,21 @@
 # On a machine with Python 3.11, make and pip:
 #   make demo   set up, then run the whole method on the embedded model
 #   make test   set up, then lint, type-check and test
+#   make torture   the long versions of tests: damaged files by the thousand, kills at random moments
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test torture lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/dpstride demo -o demo
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+torture: $(VENV)/installed-dev
+	OMP_NUM_THREADS=1 DPSTRIDE_TORTURE=1 $(BIN)/pytest -m torture
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -165,15 +165,15 @@ def test_checkpoints_are_read_as_tensors_only(tmp_path):
             return print, ("code from a checkpoint ran",)
 
     torch.save({"model": Malicious()}, tmp_path / "evil.pt")
-    with pytest.raises(UnsupportedModelError, match="weights_only=True"):
+    with pytest.raises(UnsupportedModelError, match=r"no code in it is run: it names .__builtin__ print"):
         load_openai(tmp_path / "evil.pt", preset="cifar10-l-vlb")
     torch.save({"step": 3}, tmp_path / "other.pt")
     with pytest.raises(UnsupportedModelError, match="not the state dictionary"):
         load_openai(tmp_path / "other.pt")
     (tmp_path / "cut.pt").write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(UnsupportedModelError, match="not a checkpoint of tensors"):
+    with pytest.raises(UnsupportedModelError, match="not a whole zip archive"):
         load_openai(tmp_path / "cut.pt")
-    with pytest.raises(UnsupportedModelError, match="no such checkpoint"):
+    with pytest.raises(UnsupportedModelError, match="there is no such file"):
         load_openai(tmp_path / "none.pt")
 
 

@@ -17,6 +17,8 @@ import numpy as np
 
 from ..costs.elbo import elbo_costs
 from ..costs.table import CostTable
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
 from ..schedule import ScheduleSet, even_stride, quadratic_stride
 from ..statistics.artefact import Statistics
 
@@ -79,24 +81,49 @@ class Comparison:
 
     @classmethod
     def load(cls, path: str | Path) -> Comparison:
-        """Read what `save` wrote."""
+        """Read what `save` wrote; anything else raises `UnreadableFileError`."""
+        document = read_json_object(path)
+        if (found := document.pop("format", None)) != FORMAT:
+            raise UnreadableFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; it is not a comparison.")
         try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-            if document.pop("format") != FORMAT:
-                raise ValueError("another format")
-            numbers = {
-                stride: {int(budget): _pair(value) for budget, value in curve.items()}
-                for stride, curve in document.pop("curves").items()
-            }
-            chosen = {int(budget): _pair(value) for budget, value in document.pop("chosen").items()}
-            return cls(curves=numbers, chosen=chosen, warnings=tuple(document.pop("warnings")), **document)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: not a comparison that dpstride wrote ({error}).") from error
+            curves = {stride: _curve(curve, math.inf) for stride, curve in document["curves"].items()}
+            comparison = cls(
+                **{
+                    **document,
+                    "curves": curves,
+                    "chosen": _curve(document["chosen"], math.nan),
+                    "warnings": tuple(document["warnings"]),
+                }
+            )
+            comparison._check()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnreadableFileError(f"{path}: not a comparison that dpstride wrote ({error!s:.300}).") from error
+        return comparison
+
+    def _check(self) -> None:
+        """What tables, figures and pages rely on, and only a damaged file can have wrong."""
+        if isinstance(self.T, bool) or not isinstance(self.T, int) or self.T < 1:
+            raise ValueError(f"T must be a whole number of steps, not {self.T!r:.80}")
+        if set(self.curves) != set(STRIDES):
+            raise ValueError(f"the strides must be {', '.join(STRIDES)}, not {', '.join(self.curves):.80}")
+        if not self.curves["dp"] or any(curve.keys() != self.curves["dp"].keys() for curve in self.curves.values()):
+            raise ValueError("the strides must have the same budgets, at least one")
+        if not all(1 <= budget <= self.T for budget in self.curves["dp"]):
+            raise ValueError(f"budgets must lie in 1 … {self.T}")
+        for name, kind in (("model", object), ("options", object), ("samples", int), ("seeds", int)):
+            part = getattr(self, name)
+            if not isinstance(part, dict) or not all(isinstance(value, kind) for value in part.values()):
+                raise ValueError(f"{name} must be named values")
+        if not isinstance(self.model.get("name"), str) or not isinstance(self.options.get("variance"), str):
+            raise ValueError("the model must have a name, and the options a variance")
+        if not all(isinstance(warning, str) for warning in self.warnings):
+            raise ValueError("warnings must be text")
 
 
 def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics."""
     heldout.check_process(schedules.process)
+    check_provenance(schedules)
     options = schedules.options
     fitted = schedules.fitted if "optimal" in options.values() else None
     costs = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
@@ -122,6 +149,23 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
         warnings=tuple(_warnings(curves, chosen, schedules, heldout)),
     )
+
+
+def check_provenance(schedules: ScheduleSet) -> None:
+    """Raise unless the schedules say how and on what data they were chosen: hand-made ones cannot be compared."""
+    for name in ("variance", "decoder", "cdf"):
+        if not isinstance(schedules.options.get(name), str):
+            raise ValueError(
+                f"These schedules do not say their {name}, so they cannot be scored beside other strides. Compare schedules "
+                "that `optimise` or `dpstride solve` made."
+            )
+    data, seed = schedules.provenance.get("data"), schedules.provenance.get("seed")
+    known = isinstance(data, Mapping) and isinstance(data.get("samples"), int) and "fingerprint" in data
+    if not known or not isinstance(seed, int):
+        raise ValueError(
+            "These schedules do not say on what data they were chosen (samples, fingerprint, seed). Compare schedules that "
+            "`optimise` or `dpstride solve` made."
+        )
 
 
 def _scores(costs: CostTable, paths: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
@@ -203,6 +247,12 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _pair(value: list[float | None]) -> tuple[float, float]:
-    bpd, error = (math.nan if number is None else float(number) for number in value)
-    return bpd, error
+def _curve(values: Any, missing: float) -> dict[int, tuple[float, float]]:
+    """Numbers by budget; JSON has no infinity, so a missing bits/dim is ``missing`` and a missing error NaN."""
+    curve: dict[int, tuple[float, float]] = {}
+    for budget, pair in values.items():
+        bpd, error = pair
+        if not all(n is None or (isinstance(n, (int, float)) and not isinstance(n, bool)) for n in pair):
+            raise ValueError(f"budget {budget!r:.40} has {pair!r:.80}, not two numbers")
+        curve[int(budget)] = (missing if bpd is None else float(bpd), math.nan if error is None else float(error))
+    return curve

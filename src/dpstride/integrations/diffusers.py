@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser, ModelVariance
+from ..reading.documents import read_json
+from .folders import OWN, check_index, check_pipeline_folder
 from .guidance import check_scale
 from .latents import LatentKind
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
@@ -75,8 +77,18 @@ def load_diffusers(
         pipeline = pipeline.to(device)
     scale = check_scale(guidance_scale)
     options = Options(name, scale, variance, overrides or {}, negative_prompt, latents, sample_size, T)
+    if isinstance(source, diffusers.DiffusionPipeline):
+        return _load(pipeline, options)
+    try:
+        return _load(pipeline, options)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+        # The configs of a file may hold anything; what is wrong with them is said with the file's name.
+        raise UnsupportedModelError(f"{source}: {error if isinstance(error, ValueError) else repr(error)}") from error
+
+
+def _load(pipeline: Any, options: Options) -> LoadedModel:
     kinds = {kind.__name__ for kind in type(pipeline).__mro__}
-    if T is not None and not kinds & set(FLOW):
+    if options.T is not None and not kinds & set(FLOW):
         raise UnsupportedModelError(
             f"T chooses the grid of a flow-matching model, but {type(pipeline).__name__} was trained on fixed steps. Thin "
             "its grid with denoiser.process.subset(steps) instead."
@@ -179,8 +191,12 @@ def sample_shape(channels: int, size: int | tuple[int, int] | None) -> tuple[int
     """(channels, height, width), or None when the size is not known."""
     if size is None:
         return None
-    height, width = (size, size) if isinstance(size, int) else size
-    return int(channels), int(height), int(width)
+    lengths = (channels, size, size) if isinstance(size, int) else (channels, *size)
+    if len(lengths) != 3 or not all(isinstance(length, int) and 1 <= length <= 2**16 for length in lengths):
+        raise UnsupportedModelError(
+            f"A sample has (channels, height, width), whole and at least 1, not {lengths!s:.80}."
+        )
+    return int(lengths[0]), int(lengths[1]), int(lengths[2])
 
 
 def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[Any, str]:
@@ -198,11 +214,26 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
             "pipeline.save_pretrained wrote; a network's folder alone does not know its noise schedule."
         )
     arguments = {} if dtype is None else {"torch_dtype": dtype}
+    known = (*PIXELS, *LATENT, *FLOW)
     try:
-        return diffusers.DiffusionPipeline.from_pretrained(str(source), **arguments), folder.name
-    except (OSError, ValueError, ImportError, AttributeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if not folder.is_dir():  # a hub id: its index is looked at before anything else is fetched
+            check_index(diffusers.DiffusionPipeline.load_config(str(source)), known, str(source))
+            folder = Path(diffusers.DiffusionPipeline.download(str(source)))
+        check_pipeline_folder(folder, known)
+        if _names_own_network(folder):
+            from . import openai_unet  # noqa: F401  # diffusers takes a class of ours only where it is imported
+        return diffusers.DiffusionPipeline.from_pretrained(str(folder), **arguments), Path(source).name
+    except UnsupportedModelError:
+        raise
+    except Exception as error:  # diffusers and transformers raise whatever a wrong config makes of them
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise UnsupportedModelError(
             f"{source}: diffusers could not load it ({first}). Is it a pipeline folder or a hub id, and are the packages "
             "it needs installed (text pipelines need transformers: pip install 'dpstride[text]')?"
         ) from error
+
+
+def _names_own_network(folder: Path) -> bool:
+    return any(
+        isinstance(part, list) and tuple(part) == OWN for part in read_json(folder / "model_index.json").values()
+    )

@@ -20,6 +20,7 @@ from .diffusers import Options, sample_shape
 from .guidance import NO_ELBO, Guided
 from .latents import UNIT, Latents, encode_prompts
 from .loaded import LoadedModel, UnsupportedModelError
+from .scheduler_config import steps_of
 
 
 def load_flow(pipeline: Any, options: Options) -> LoadedModel:
@@ -95,8 +96,10 @@ def read_flow(scheduler: Any, options: Options) -> tuple[npt.NDArray[np.float64]
         )
     if config.get("invert_sigmas"):
         raise UnsupportedModelError("invert_sigmas=True turns time around (Mochi), which is not supported.")
-    T = options.T or int(config["num_train_timesteps"])
+    T = options.T or steps_of(config)
     shift = 1.0 if config.get("use_dynamic_shifting") else float(config.get("shift", 1.0))
+    if not 0.0 < shift < np.inf:
+        raise UnsupportedModelError(f"The scheduler's shift must be above 0 and finite, not {shift}.")
     u = np.linspace(0.0, 1.0, T + 1)
     times = shift * u / (1.0 + (shift - 1.0) * u)
     times[-1] = 1.0

@@ -23,12 +23,16 @@ from torch import Tensor
 
 from ..denoiser import Prediction
 from ..evaluate.likelihood import reverse_variance
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
 from ..schedule import Schedule, ScheduleSet, check_path
 from .loaded import UnsupportedModelError
 from .scheduler_config import SchedulerFacts, read_scheduler
 
 SCHEDULES_FILE = "dpstride_schedules.json"
 OPTIONS_FILE = "dpstride_scheduler.json"
+SCHEDULER_FILE = "scheduler_config.json"
+OPTIONS = {"sampler", "variance", "eta"}
 
 
 class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has no types
@@ -63,7 +67,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
             raise ValueError(
                 f"variance must be 'posterior', 'upper', 'learned_range', 'optimal' or None, not {variance!r}."
             )
-        if not 0.0 <= eta <= 1.0:
+        if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
             raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
         self.schedules = _read(schedules)
         self.sampler, self.eta = sampler, float(eta)
@@ -119,14 +123,27 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         **arguments: Any,
     ) -> Any:
         """From a saved folder; schedules and options are those saved with it unless given."""
-        config = DDPMScheduler.load_config(pretrained_model_name_or_path, subfolder=subfolder)
         folder = Path(pretrained_model_name_or_path) / (subfolder or "")
+        if (folder / SCHEDULER_FILE).is_file():
+            config: Any = read_json_object(folder / SCHEDULER_FILE)
+        else:
+            config = DDPMScheduler.load_config(pretrained_model_name_or_path, subfolder=subfolder)
         if schedules is None:
             if not (folder / SCHEDULES_FILE).is_file():
                 raise ValueError(f"{folder}: holds no {SCHEDULES_FILE}. Pass schedules=, for example a JSON file.")
             schedules = folder / SCHEDULES_FILE
-            arguments = {**json.loads((folder / OPTIONS_FILE).read_text(encoding="utf-8")), **arguments}
-        return cls.from_config(config, schedules=schedules, **arguments)
+            options = read_json_object(folder / OPTIONS_FILE)
+            if unknown := sorted(options.keys() - OPTIONS):
+                raise UnreadableFileError(
+                    f"{folder / OPTIONS_FILE}: {unknown[0]!r:.80} is not one of {sorted(OPTIONS)}."
+                )
+            arguments = {**options, **arguments}
+        try:
+            return cls.from_config(config, schedules=schedules, **arguments)
+        except (ValueError, TypeError, AttributeError, KeyError, NotImplementedError, ArithmeticError) as error:
+            # DDPMScheduler itself builds whatever a config says, and fails in many ways.
+            what = str(error) if isinstance(error, ValueError) else repr(error)
+            raise UnsupportedModelError(f"{folder}: {what:.500}") from error
 
     # --- the path ------------------------------------------------------------------------------------------------------
 

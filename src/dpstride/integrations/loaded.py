@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..denoiser import Denoiser
+from ..reading.text import printable
+
+NOTE = 1000  # characters of a note
 
 
 class UnsupportedModelError(ValueError):
@@ -42,13 +45,18 @@ class LoadedModel:
     decode: Callable[..., Any] | None = field(default=None, repr=False)
     unit: str = "bits per data dimension"
 
+    def __post_init__(self) -> None:
+        """Notes quote configs and names of others; they are shown on a terminal, one line each."""
+        object.__setattr__(self, "notes", tuple(printable(note, NOTE) for note in self.notes))
+        object.__setattr__(self, "warnings", tuple(printable(warning, NOTE) for warning in self.warnings))
+
     def describe(self) -> str:
         """Notes and warnings as text, one line each, for the user to read before the work starts."""
         model = self.denoiser
         lines = [
-            f"model: {model.name}, predicts {model.predicts}, variance {model.variance}, "
+            f"model: {printable(model.name)}, predicts {model.predicts}, variance {model.variance}, "
             f"clipping {'off' if model.clip is None else model.clip}",
-            f"process: {model.process.name}, T = {model.process.T}",
+            f"process: {printable(model.process.name)}, T = {model.process.T}",
             f"data: {self.data_range}, {self.unit}; conditioning: {self.conditioning or 'none'}",
             *self.notes,
             *(f"warning: {warning}" for warning in self.warnings),

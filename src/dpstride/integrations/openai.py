@@ -1,6 +1,6 @@
 """OpenAI's improved-diffusion and guided-diffusion checkpoints (.pt) become denoisers and diffusers folders.
 
-Only tensors are read from the file (``weights_only=True``), never code. The network is diffusers' UNet2DModel with the
+Only tensors are read from the file (`dpstride.reading.checkpoints`), never code. The network is diffusers' UNet2DModel with the
 same weights in another layout (`openai_weights`), so no foreign code is needed to run it, and a folder saved from it
 works in the tools people have.
 """
@@ -8,7 +8,6 @@ works in the tools people have.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +18,8 @@ from torch import Tensor
 
 from ..denoiser import Denoiser, ModelVariance
 from ..process import ForwardProcess
+from ..reading.checkpoints import read_checkpoint
+from ..reading.limits import UnreadableFileError
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
 from .openai_flags import OpenAIFlags, Repository, preset_flags
 from .openai_weights import convert, unet_configuration
@@ -52,7 +53,12 @@ def load_openai(
     parsed = OpenAIFlags.parse(f"{line} {flags}", repository, more_flags)
     state = checkpoint if isinstance(checkpoint, Mapping) else _read(Path(checkpoint))
     process, variance = _process(parsed), _variance(parsed)
-    network = _network(parsed, state).to(device or "cpu")
+    try:
+        network = _network(parsed, state).to(device or "cpu")
+    except UnsupportedModelError as error:
+        if isinstance(checkpoint, Mapping):
+            raise
+        raise UnsupportedModelError(f"{Path(checkpoint)}: {error}") from error
     name = preset or ("state" if isinstance(checkpoint, Mapping) else Path(checkpoint).stem)
     denoiser = Denoiser(
         ClassConditional(network) if parsed.class_cond else Plain(network),
@@ -123,37 +129,39 @@ class ClassConditional:
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
-    if not path.is_file():
-        raise UnsupportedModelError(f"{path}: there is no such checkpoint file.")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise UnsupportedModelError(
-            f"{path}: not a checkpoint of tensors only ({str(error).splitlines()[0]}). Checkpoints are read with "
-            "weights_only=True, so that no code in them runs; save the model's state_dict() alone."
-        ) from error
+        state = read_checkpoint(path)
+    except UnreadableFileError as error:
+        raise UnsupportedModelError(str(error)) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UnsupportedModelError(
             f"{path}: it holds a {type(state).__name__}, not the state dictionary of a network. Save model.state_dict()."
         )
+    if not all(isinstance(name, str) for name in state):
+        raise UnsupportedModelError(f"{path}: the names of its tensors are not text. Save model.state_dict().")
     return state
 
 
 def _network(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> Any:
     from diffusers import UNet2DModel
 
+    # First the tensors, then the network: what the flags ask for is built only if the checkpoint has it.
+    converted = convert(flags, state)
     configuration = unet_configuration(flags, state)
     kind = UNet2DModel
     if {"attention_heads", "time_scale"} & set(configuration):
         from .openai_unet import OpenAIUNet2DModel
 
         kind = OpenAIUNet2DModel
-    network = kind(**configuration)
     try:
-        network.load_state_dict(convert(flags, state))
-    except RuntimeError as error:
+        with torch.device("meta"):  # no memory for a network larger than its checkpoint
+            network = kind(**configuration)
+        network.load_state_dict(converted, assign=True)
+    except (RuntimeError, ValueError, TypeError, ZeroDivisionError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedModelError(
-            f"The checkpoint does not fit a network of these flags: {str(error).splitlines()[1].strip()} Check the flags."
+            f"The checkpoint does not fit a network of these flags: {lines[min(1, len(lines) - 1)].strip():.300} Check the "
+            "flags."
         ) from error
     return network.eval()
 

@@ -111,7 +111,10 @@ class OpenAIFlags:
 
 
 def _read_line(text: str) -> dict[str, str]:
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UnsupportedModelError(f"The flags {text!r:.200} cannot be split into words ({error}).") from error
     values: dict[str, str] = {}
     while words:
         name = words.pop(0)

@@ -34,8 +34,8 @@ def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[
             "embedding to the first level. Wrap the original network with dpstride.Denoiser instead."
         )
     channels = tuple(flags.num_channels * multiplier for multiplier in multipliers)
-    in_channels = _shape(state, "input_blocks.0.0.weight")[1]
-    out_channels = _shape(state, "out.2.weight")[0]
+    in_channels = _shape(state, "input_blocks.0.0.weight", 4)[1]
+    out_channels = _shape(state, "out.2.weight", 4)[0]
     if out_channels != in_channels * (2 if flags.learn_sigma else 1):
         raise UnsupportedModelError(
             f"The checkpoint maps {in_channels} channels to {out_channels}, which is not what learn_sigma="
@@ -62,11 +62,13 @@ def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[
         "flip_sin_to_cos": True,
         "freq_shift": 0,
         "resnet_time_scale_shift": "scale_shift" if flags.use_scale_shift_norm else "default",
-        "num_class_embeds": _shape(state, "label_emb.weight")[0] if flags.class_cond else None,
+        "num_class_embeds": _shape(state, "label_emb.weight", 2)[0] if flags.class_cond else None,
     }
     if flags.num_head_channels != -1:
         configuration["attention_head_dim"] = flags.num_head_channels
     else:
+        if flags.num_heads < 1 or flags.num_heads_upsample == 0:
+            raise UnsupportedModelError(f"num_heads must be at least 1, not {flags.num_heads}.")
         heads = (flags.num_heads, flags.num_heads if flags.num_heads_upsample == -1 else flags.num_heads_upsample)
         widths = {channels[level] // heads[0] for level in (*attention, len(channels) - 1)}
         configuration["attention_head_dim"] = math.gcd(*widths)  # any that divides all; `attention_heads` decides
@@ -146,12 +148,18 @@ class _Names:
         self.take(f"{source}.norm", f"{target}.group_norm")
         for part in ("weight", "bias"):
             qkv = self._matrix(f"{source}.qkv.{part}")
-            channels = qkv.shape[0] // 3
+            channels = qkv.shape[0] // 3 if qkv.ndim else 0
             rest = qkv.shape[1:]
+            heads = _heads(flags, channels, up=up)
+            if not channels or qkv.shape[0] != 3 * channels or heads < 1 or channels % heads:
+                raise UnsupportedModelError(
+                    f"The tensor {source}.qkv.{part} has shape {tuple(qkv.shape)}, which is not three matrices of {heads} "
+                    "heads. Check num_heads and num_head_channels."
+                )
             if flags.use_new_attention_order:
                 kinds = qkv.reshape(3, channels, *rest)
             else:
-                kinds = qkv.reshape(_heads(flags, channels, up=up), 3, -1, *rest).transpose(0, 1)
+                kinds = qkv.reshape(heads, 3, -1, *rest).transpose(0, 1)
             for kind, name in zip(kinds, ("to_q", "to_k", "to_v"), strict=True):
                 self.converted[f"{target}.{name}.{part}"] = kind.reshape(channels, *rest).contiguous()
             self.converted[f"{target}.to_out.0.{part}"] = self._matrix(f"{source}.proj_out.{part}")
@@ -181,13 +189,14 @@ class _Names:
 
 def _heads(flags: OpenAIFlags, channels: int, *, up: bool) -> int:
     if flags.num_head_channels != -1:
-        return channels // flags.num_head_channels
+        return channels // flags.num_head_channels if flags.num_head_channels > 0 else 0
     return flags.num_heads_upsample if up and flags.num_heads_upsample != -1 else flags.num_heads
 
 
-def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
-    if name not in state:
+def _shape(state: Mapping[str, Tensor], name: str, axes: int) -> tuple[int, ...]:
+    if name not in state or state[name].ndim != axes or not state[name].numel():
+        found = f"its {name!r} has shape {tuple(state[name].shape)}" if name in state else f"it has no {name!r}"
         raise UnsupportedModelError(
-            f"This is not a checkpoint of improved-diffusion or guided-diffusion with these flags: it has no {name!r}."
+            f"This is not a checkpoint of improved-diffusion or guided-diffusion with these flags: {found}."
         )
     return tuple(state[name].shape)

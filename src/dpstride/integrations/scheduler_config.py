@@ -21,6 +21,7 @@ from .loaded import UnsupportedModelError
 
 Array = npt.NDArray[np.float64]
 PREDICTS: dict[str, Predicts] = {"epsilon": "eps", "sample": "x0", "v_prediction": "v"}
+MOST_STEPS = 1_000_000  # no model is trained on more
 # Distilled samplers: what their network returns is not an estimate of clean data by the algebra of its prediction type.
 DISTILLED = ("LCMScheduler", "TCDScheduler")
 
@@ -58,7 +59,9 @@ def read_scheduler(
     variance, variance_note = _variance(config)
     clip = None
     if config.get("clip_sample", False):
-        reach = float(config.get("clip_sample_range", 1.0))
+        reach = _number(config, "clip_sample_range", 1.0)
+        if not reach > 0.0:
+            raise UnsupportedModelError(f"clip_sample_range must be above 0, not {reach}.")
         clip = (-reach, reach)
     notes += process_notes
     notes.append(f"prediction type {config.get('prediction_type', 'epsilon')}")
@@ -72,9 +75,13 @@ def read_scheduler(
 def betas_of(config: Mapping[str, Any]) -> Array:
     """The betas in float64, before any rescaling to zero terminal SNR."""
     if config.get("trained_betas") is not None:
-        return np.asarray(config["trained_betas"], dtype=np.float64)
-    T = int(config["num_train_timesteps"])
-    start, end = float(config.get("beta_start", 1e-4)), float(config.get("beta_end", 0.02))
+        return _trained(config["trained_betas"])
+    T = steps_of(config)
+    start, end = _number(config, "beta_start", 1e-4), _number(config, "beta_end", 0.02)
+    if not (0.0 < start < 1.0 and 0.0 < end < 1.0):
+        raise UnsupportedModelError(
+            f"beta_start and beta_end must lie between 0 and 1, but they are {start} and {end}."
+        )
     match config.get("beta_schedule"):
         case "linear":
             return np.linspace(start, end, T)
@@ -88,10 +95,37 @@ def betas_of(config: Mapping[str, Any]) -> Array:
             alpha_bar = _laplace(np.arange(T + 1) / T)
         case other:
             raise UnsupportedModelError(
-                f"beta_schedule {other!r} is not known; 'linear', 'scaled_linear', 'squaredcos_cap_v2', 'sigmoid', "
+                f"beta_schedule {other!r:.80} is not known; 'linear', 'scaled_linear', 'squaredcos_cap_v2', 'sigmoid', "
                 "'laplace' and trained_betas are. Build the Denoiser by hand with ForwardProcess.from_betas."
             )
     return np.asarray(np.minimum(1.0 - alpha_bar[1:] / alpha_bar[:-1], MAX_BETA))
+
+
+def steps_of(config: Mapping[str, Any]) -> int:
+    """num_train_timesteps, a whole number of plausible size."""
+    steps = config["num_train_timesteps"]
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+        raise UnsupportedModelError(
+            f"num_train_timesteps must be a whole number from 1 to {MOST_STEPS:,}, not {steps!r:.80}."
+        )
+    return steps
+
+
+def _number(config: Mapping[str, Any], name: str, default: float) -> float:
+    value = config.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UnsupportedModelError(f"{name} must be a finite number, not {value!r:.80}.")
+    return float(value)
+
+
+def _trained(betas: Any) -> Array:
+    try:
+        array = np.asarray(betas)
+        if array.dtype.kind not in "if" or array.ndim != 1:
+            raise ValueError(f"an array of {array.dtype} with shape {array.shape}")
+    except ValueError as error:
+        raise UnsupportedModelError(f"trained_betas must be a list of numbers ({error}).") from error
+    return array.astype(np.float64)
 
 
 def zero_terminal_snr(process: ForwardProcess) -> ForwardProcess:
@@ -147,9 +181,9 @@ def _refuse(name: str, config: Mapping[str, Any]) -> None:
 
 def _predicts(config: Mapping[str, Any]) -> Predicts:
     prediction = config.get("prediction_type", "epsilon")
-    if prediction not in PREDICTS:
+    if not isinstance(prediction, str) or prediction not in PREDICTS:
         raise UnsupportedModelError(
-            f"prediction_type {prediction!r} is not known; 'epsilon', 'sample' and 'v_prediction' are. If the config is "
+            f"prediction_type {prediction!r:.80} is not known; 'epsilon', 'sample' and 'v_prediction' are. If the config is "
             "wrong, say what the network predicts by overrides={'prediction_type': …}."
         )
     return PREDICTS[prediction]
@@ -198,7 +232,7 @@ def _variance(config: Mapping[str, Any]) -> tuple[ModelVariance | None, str]:
             )
         case other:
             raise UnsupportedModelError(
-                f"variance_type {other!r} is not known; fixed_small(_log), fixed_large(_log) and learned_range are. Say "
+                f"variance_type {other!r:.80} is not known; fixed_small(_log), fixed_large(_log) and learned_range are. Say "
                 "what to use by variance='posterior', 'upper' or 'learned_range'."
             )
 

@@ -56,9 +56,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Any:
     return _read(Path(path), with_values=True)
 
 
-def check_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Raise unless `read_checkpoint` would read this file; tensors are not read."""
-    _read(Path(path), with_values=False)
+def check_checkpoint(path: str | os.PathLike[str]) -> int:
+    """Raise unless `read_checkpoint` would read this file as a dict of tensors, and return their number; none is read."""
+    loaded = _read(Path(path), with_values=False)
+    if not isinstance(loaded, dict) or not all(isinstance(k, str) and _is_tensor(v) for k, v in loaded.items()):
+        raise UnreadableFileError(f"{path}: not a dict of named tensors. {REMEDY}")
+    return len(loaded)
 
 
 def _read(path: Path, with_values: bool) -> Any:

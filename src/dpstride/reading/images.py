@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +25,28 @@ DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 MOST_PIXELS = 2**26  # 8192 × 8192
 
 
+def measure_image(path: str | os.PathLike[str]) -> tuple[int, int, int]:
+    """Height, width and channels (1 or 3) of an image, from its header."""
+    with _opened(Path(path)) as image:
+        return image.size[1], image.size[0], 1 if image.mode in GREY else 3
+
+
 def read_image(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
     """One image: [H, W] where it is grey, else [H, W, 3]; transparency is dropped."""
+    with _opened(Path(path)) as image:
+        return np.array(image.convert("L" if image.mode in GREY else "RGB"), dtype=np.uint8)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     from PIL import Image
 
-    path = Path(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of damage and goes on; what it cannot decode it raises
             with Image.open(path, formats=FORMATS) as image:
                 _check(path, image)
-                array = np.asarray(image.convert("L" if image.mode in GREY else "RGB"))
+                yield image
     except UnreadableFileError:
         raise
     except (
@@ -41,7 +54,6 @@ def read_image(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
     ) as error:  # decoders raise whatever the damage makes of them: struct.error, KeyError, SyntaxError …
         line = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UnreadableFileError(f"{path}: not a readable image ({line}). Remove or repair it.") from error
-    return np.array(array, dtype=np.uint8)
 
 
 def _check(path: Path, image: Any) -> None:

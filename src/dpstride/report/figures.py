@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 from ..evaluate.comparison import Comparison
+from ..reading.text import printable
 from ..schedule import ScheduleSet
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles differ too.
@@ -50,14 +52,18 @@ def _draw_curves(axes: Any, comparison: Comparison, schedules: ScheduleSet) -> N
         )
     last = comparison.curves["dp"][comparison.budgets[-1]][0]
     best = min(value for value, _ in comparison.curves["dp"].values())
-    shown = [comparison.curves[stride][max(2, comparison.budgets[0])][0] for stride in comparison.curves]
+    first = next((budget for budget in comparison.budgets if budget >= 2), comparison.budgets[0])
+    shown = [value for stride in comparison.curves if math.isfinite(value := comparison.curves[stride][first][0])]
     axes.axhline(last, color="0.6", linewidth=0.8, zorder=0)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:.0f}")
-    axes.set_ylim(best - 0.05 * (max(shown) - best), max(shown) + 0.05 * (max(shown) - best))
+    if shown and math.isfinite(best) and max(shown) > best:
+        axes.set_ylim(best - 0.05 * (max(shown) - best), max(shown) + 0.05 * (max(shown) - best))
     axes.set_xlabel("refinement steps K")
     axes.set_ylabel("bits/dim, held-out (band: ± 2 standard errors)")
-    axes.set_title(f"{comparison.model['name']}, {comparison.options['variance']} variance", fontsize=10)
+    # A model's name is text of its author: shown as it is, not as TeX ($…$) nor as control characters.
+    title = f"{printable(comparison.model['name'], 60)}, {printable(comparison.options['variance'], 20)} variance"
+    axes.set_title(title, fontsize=10, parse_math=False, usetex=False)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 

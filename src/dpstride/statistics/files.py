@@ -7,6 +7,7 @@ stated exception is ``package.module:function``, which is the user's own code.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from ..reading.arrays import read_npy, read_npz
 from ..reading.checkpoints import read_checkpoint
-from ..reading.images import SUFFIXES, read_image
+from ..reading.images import SUFFIXES, measure_image, read_image
 from ..reading.limits import UnreadableFileError, check_unpacked
 
 CHANNELS = (1, 3, 4)
@@ -129,18 +130,16 @@ def _read_folder(folder: Path) -> Tensor:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not paths:
         raise UnreadableFileError(f"{folder}: no image found below it ({', '.join(sorted(SUFFIXES))}).")
-    images: list[npt.NDArray[np.uint8]] = []
-    packed = 0
-    for path in paths:
-        images.append(read_image(path))
-        if images[-1].shape[:2] != images[0].shape[:2]:
-            (height, width), (other_height, other_width) = images[0].shape[:2], images[-1].shape[:2]
+    sizes = [measure_image(path) for path in paths]
+    for path, (height, width, _) in zip(paths, sizes, strict=True):
+        if (height, width) != sizes[0][:2]:
             raise UnreadableFileError(
-                f"All images must have one size, but {paths[0]} is {width} × {height} and {path} is {other_width} × "
-                f"{other_height}. Resize them first; the model sees one size."
+                f"All images must have one size, but {paths[0]} is {sizes[0][1]} × {sizes[0][0]} and {path} is {width} × "
+                f"{height}. Resize them first; the model sees one size."
             )
-        packed += path.stat().st_size
-        check_unpacked(folder, len(images) * images[0].size, packed, "Save the images as one .npy file.")
+    packed = sum(path.stat().st_size for path in paths)
+    check_unpacked(folder, sum(map(math.prod, sizes)), packed, "Save the images as one .npy file.")
+    images = [read_image(path) for path in paths]
     if all(image.ndim == 2 for image in images):
         return torch.from_numpy(np.stack(images)[:, None])
     colour = [np.broadcast_to(image[..., None], (*image.shape, 3)) if image.ndim == 2 else image for image in images]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dpstride.reading.text import printable
+
 
 def draw_loss_curve(log: list[dict[str, Any]], path: Path, title: str) -> None:
     """Training and held-out loss against the step, logarithmic, as a PNG."""
@@ -16,7 +18,8 @@ def draw_loss_curve(log: list[dict[str, Any]], path: Path, title: str) -> None:
     axes.plot(steps, [record["train_loss"] for record in log], label="training")
     if any(record["held_out_loss"] is not None for record in log):
         axes.plot(steps, [record["held_out_loss"] for record in log], label="held out (EMA weights)")
-    axes.set(xlabel="training step", ylabel="loss", title=title)
+    axes.set(xlabel="training step", ylabel="loss")
+    axes.set_title(printable(title), parse_math=False, usetex=False)
     losses = [record[key] for record in log for key in ("train_loss", "held_out_loss") if record[key] is not None]
     if losses and min(losses) > 0.0:
         axes.set_yscale("log")

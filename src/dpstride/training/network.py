@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpstride.zoo.library import diffusers
+from dpstride.zoo.models import load_unet
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,7 +60,7 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     source_folder = folder / "unet" if (folder / "unet").is_dir() else folder
     if not (source_folder / "config.json").is_file():
         raise ValueError(f"{folder} holds no diffusers model (no unet/config.json). Give the folder that train wrote.")
-    state = diffusers().UNet2DModel.from_pretrained(source_folder).state_dict()
+    state = load_unet(source_folder).state_dict()
     target = network.state_dict()
     for name in ("conv_out.weight", "conv_out.bias"):
         if name in state and name in target and state[name].shape[1:] == target[name].shape[1:]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import math
+import struct
+import zlib
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from dpstride.reading.limits import UnreadableFileError, check_unpacked
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 DEBIAN_PACKAGE = "dataset-fashion-mnist"
@@ -20,21 +25,35 @@ def read_fashion_mnist(split: Literal["train", "test"], folder: str | Path | Non
     folder = DEBIAN_FOLDER if folder is None else Path(folder)
     if split not in FILES:
         raise ValueError(f"split must be 'train' or 'test', not {split!r}.")
-    images = _read_idx(folder / f"{FILES[split]}-images-idx3-ubyte.gz")
-    labels = _read_idx(folder / f"{FILES[split]}-labels-idx1-ubyte.gz")
+    images = _read_idx(folder / f"{FILES[split]}-images-idx3-ubyte.gz", axes=3)
+    labels = _read_idx(folder / f"{FILES[split]}-labels-idx1-ubyte.gz", axes=1)
+    if len(images) != len(labels):
+        raise UnreadableFileError(
+            f"{folder}: {len(images)} images, but {len(labels)} labels. The files do not belong together."
+        )
     return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels)
 
 
-def _read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _read_idx(path: Path, axes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """An array of unsigned bytes: magic 0, 0, 8, number of axes; sizes as big-endian 32-bit; then the bytes."""
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} is not there. On Debian or Ubuntu install it with `apt install {DEBIAN_PACKAGE}`; else give the "
             "folder that holds Fashion-MNIST's four .gz files."
         )
-    content = gzip.decompress(path.read_bytes())
-    if content[:3] != b"\x00\x00\x08":
-        raise ValueError(f"{path} is not an IDX file of unsigned bytes (it starts with {content[:4]!r}).")
-    axes = content[3]
-    shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=axes, offset=4))
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
+    try:
+        with gzip.open(path, "rb") as file:
+            header = file.read(4 + 4 * axes)
+            if len(header) < 4 + 4 * axes or header[:4] != bytes((0, 0, 8, axes)):
+                raise UnreadableFileError(
+                    f"{path} is not an IDX file of unsigned bytes with {axes} axes (it starts with {header[:4]!r})."
+                )
+            shape = struct.unpack(f">{axes}I", header[4:])
+            count = math.prod(shape)
+            check_unpacked(path, count, path.stat().st_size, "Give Fashion-MNIST's own files.")
+            content = file.read(count + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableFileError(f"{path}: not a whole gzip file ({error}). Fetch it again.") from error
+    if count == 0 or len(content) != count:
+        raise UnreadableFileError(f"{path}: has shape {shape}, but not as many bytes. Fetch it again.")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape).copy()

@@ -5,10 +5,12 @@ A model is listed because its folder is there; there is no second list to fall o
 
 from __future__ import annotations
 
-import json
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from dpstride.reading.documents import read_json_object
+from dpstride.reading.limits import UnreadableFileError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "dpstride.json"
 FORMAT = "dpstride-model-1"
+MOST_STEPS = 1_000_000
+FACTS = {
+    "kind": ("discrete", "continuous"),
+    "predicts": ("eps", "x0", "v", "flow"),
+    "variance": ("posterior", "upper", "learned_range"),
+    "time_input": ("index0", "1000*time"),
+}
 
 
 def names() -> tuple[str, ...]:
@@ -51,26 +60,44 @@ def folder_of(name: str) -> Path:
 def load_folder(folder: str | Path, name: str | None = None) -> Denoiser:
     """A folder written by `dpstride train`, embedded or not, as a `Denoiser`; dpstride.json says what it predicts."""
     from dpstride.denoiser import Denoiser
-    from dpstride.zoo.library import diffusers
 
     folder = Path(folder)
     facts = read_description(folder)
-    unet = diffusers().UNet2DModel.from_pretrained(folder / "unet", local_files_only=True).float()
-    config = unet.config
-    size = config.sample_size
-    height, width = (size, size) if isinstance(size, int) else size
+    unet = load_unet(folder / "unet")
     continuous = facts["kind"] == "continuous"
-    return Denoiser(
-        UNetCallable(unet, time_scale=1000.0 if facts["time_input"] == "1000*time" else None),
-        process_of(facts),
-        predicts=facts["predicts"],
-        variance=facts["variance"],
-        clip=None if facts["clip"] is None else tuple(facts["clip"]),
-        shape=(config.in_channels, height, width),
-        trained_continuous=continuous,
-        time_input="time" if continuous else "index0",
-        name=name or folder.name,
-    )
+    try:
+        size = unet.config.sample_size
+        height, width = (size, size) if isinstance(size, int) else size
+        return Denoiser(
+            UNetCallable(unet, time_scale=1000.0 if facts["time_input"] == "1000*time" else None),
+            process_of(facts),
+            predicts=facts["predicts"],
+            variance=facts["variance"],
+            clip=None if facts["clip"] is None else tuple(facts["clip"]),
+            shape=(unet.config.in_channels, height, width),
+            trained_continuous=continuous,
+            time_input="time" if continuous else "index0",
+            name=name or folder.name,
+        )
+    except (ValueError, TypeError) as error:
+        raise UnreadableFileError(f"{folder}: {DESCRIPTION} and unet/config.json make no model ({error}).") from error
+
+
+def load_unet(folder: Path) -> Any:
+    """The UNet2DModel of a folder, whose files are checked before diffusers reads them."""
+    from dpstride.integrations.folders import check_part_folder
+    from dpstride.zoo.library import diffusers
+
+    if not folder.is_dir():
+        raise UnreadableFileError(f"{folder}: there is no such folder, so the model has no network. Export it again.")
+    check_part_folder(folder)
+    try:
+        return diffusers().UNet2DModel.from_pretrained(folder, local_files_only=True).float()
+    except ImportError:
+        raise
+    except Exception as error:  # diffusers raises whatever a wrong config makes of it
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise UnreadableFileError(f"{folder}: diffusers could not load it ({line}). Export the model again.") from error
 
 
 def process_of(facts: dict[str, Any]) -> ForwardProcess:
@@ -78,9 +105,9 @@ def process_of(facts: dict[str, Any]) -> ForwardProcess:
     from dpstride.process import ForwardProcess
 
     known = ("linear", "cosine", "vp_cosine", "vp_linear", "sub_vp", "rectified_flow")
-    if facts["process"] not in known:
+    if facts.get("process") not in known:
         raise ValueError(
-            f"The model was trained with a process of its own, {facts['process']!r}, which no file can hold. Build the "
+            f"The model was trained with a process of its own, {facts.get('process')!r:.80}, which no file can hold. Build the "
             f"ForwardProcess and the Denoiser in Python; by name there are {', '.join(known)}."
         )
     process: ForwardProcess = getattr(ForwardProcess, facts["process"])(facts["T"])
@@ -92,10 +119,26 @@ def read_description(folder: Path) -> dict[str, Any]:
     path = folder / DESCRIPTION
     if not path.is_file():
         raise ValueError(f"{folder} has no {DESCRIPTION}, so it was not written by `dpstride train`.")
-    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    facts = read_json_object(path)
     if facts.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {facts.get('format')!r} is not {FORMAT!r}; export the model again.")
+        raise UnreadableFileError(
+            f"{path}: format {facts.get('format')!r:.80} is not {FORMAT!r}; export the model again."
+        )
+    for fact, allowed in FACTS.items():
+        if facts.get(fact) not in allowed:
+            raise UnreadableFileError(
+                f"{path}: {fact} is {facts.get(fact)!r:.80}, not one of {', '.join(allowed)}. Export the model again."
+            )
+    T, clip = facts.get("T"), facts.get("clip")
+    if isinstance(T, bool) or not isinstance(T, int) or not 1 <= T <= MOST_STEPS:
+        raise UnreadableFileError(f"{path}: T must be a whole number from 1 to {MOST_STEPS:,}, not {T!r:.80}.")
+    if "clip" not in facts or not (clip is None or (isinstance(clip, list) and all(map(_is_number, clip)))):
+        raise UnreadableFileError(f"{path}: clip must be null or [low, high], not {clip!r:.80}.")
     return facts
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class UNetCallable:
