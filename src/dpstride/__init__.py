@@ -30,6 +30,8 @@ _HOME = {
     "Solution": "solver",
     "solve": "solver",
     "solve_lines": "solver",
+    "estimate_adaptively": "adaptive.loop",
+    "AdaptiveReport": "adaptive.report",
     "optimise": "pipeline",
     "schedules_from": "pipeline",
     "Likelihood": "evaluate.likelihood",
@@ -47,6 +49,8 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
+    from .adaptive.loop import estimate_adaptively as estimate_adaptively
+    from .adaptive.report import AdaptiveReport as AdaptiveReport
     from .costs.elbo import elbo_costs as elbo_costs
     from .costs.table import CostTable as CostTable
     from .denoiser import Denoiser as Denoiser

@@ -1,11 +1,15 @@
 """The whole method, in the order of its stages; read this first.
 
 denoiser, data → statistics → costs → solution → schedules
+
+With a tolerance the first arrow goes by way of `adaptive`, which runs the network at a few grid indices only.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,18 +35,36 @@ def optimise(
     max_budget: int | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
+    tolerance: float | None = None,
+    budgets: Sequence[int] | None = None,
 ) -> ScheduleSet:
     """The best schedule of every budget for ``denoiser``, chosen on ``data``.
 
     One network pass per (t, batch) gives the statistics, they give the cost L(t, s) of every step, and exact dynamic
     programming over that table gives the path of least negative ELBO for every number of steps. See `estimate`,
     `elbo_costs` and `solve` for the arguments.
+
+    With a ``tolerance`` in bits/dim the network runs at a few grid indices only, until the paths of ``budgets`` are within
+    it of the best: see `estimate_adaptively`, whose report is then in the schedules' provenance as "adaptive".
     """
     from .statistics.estimate import estimate
 
     check_request(denoiser, variance, decoder, max_budget)
-    statistics = estimate(denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint)
-    return schedules_from(statistics, variance, decoder, max_budget)
+    if tolerance is None:
+        if budgets is not None:
+            raise ValueError(
+                "budgets are those that a tolerance is for; every budget is solved for. Give a tolerance too."
+            )
+        statistics = estimate(denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint)
+        return schedules_from(statistics, variance, decoder, max_budget)
+    from .adaptive.loop import estimate_adaptively
+
+    statistics, report = estimate_adaptively(
+        denoiser, data, samples, seed, batch_size, data_range, budgets, tolerance, variance, decoder,
+        progress=progress, checkpoint=checkpoint,
+    )  # fmt: skip
+    schedules = schedules_from(statistics, variance, decoder, max_budget)
+    return replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
 
 
 def schedules_from(

@@ -1,0 +1,201 @@
+"""The loop: evaluate a few times, fill in the others, judge the paths that this chooses, evaluate where it matters."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..costs.elbo import check_options
+from ..process import ForwardProcess
+from ..statistics.artefact import Statistics
+from ..statistics.interpolate import fill, noise_coordinate
+from .regret import Belief, believe
+from .report import AdaptiveReport, Regret, Stopped, samples_for
+
+if TYPE_CHECKING:
+    from ..costs.decoder import Decoder
+    from ..costs.steps import Variance
+    from ..denoiser import Denoiser
+
+BUDGETS = (8, 16, 32, 64)
+TOLERANCE = 0.01
+FIRST = 12  # times of the first round, even in the noise coordinate: E e² bends a few times between noise and data
+ADDED = 4  # times of every further round, or a quarter of those there are
+FUTILE = (
+    0.1  # of the tolerance: what is unknown between the times adds less to the regret, so more times would not help
+)
+
+Evaluate = Callable[[Sequence[int]], Statistics]
+
+
+def estimate_adaptively(
+    denoiser: Denoiser,
+    data: Any,
+    samples: int | None = None,
+    seed: int = 0,
+    batch_size: int = 64,
+    data_range: object = "uint8",
+    budgets: Sequence[int] | None = None,
+    tolerance: float = TOLERANCE,
+    variance: Variance | None = None,
+    decoder: Decoder = "upper",
+    max_steps: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> tuple[Statistics, AdaptiveReport]:
+    """Statistics from a few grid indices, enough for paths within ``tolerance`` bits/dim of the best; and a report.
+
+    The network runs on all samples at a dozen grid indices, the others are filled in (see `statistics.interpolate`), and
+    more are added, between those where the costs of the chosen paths are least certain, until the regret of every budget
+    is below the tolerance with 95% confidence, or until more times do not help. See `adaptive.regret` for how regret is
+    judged, and `estimate` for the other arguments.
+
+    Args:
+        budgets: numbers of steps whose paths must be within the tolerance; 8, 16, 32 and 64 (as far as the grid has them)
+            when None.
+        tolerance: bits/dim.
+        variance: reverse variance with which paths will be chosen; None is what the model was trained with.
+        decoder: variance of the last step with which paths will be chosen.
+        max_steps: at most this many grid indices are evaluated; no limit when None.
+        checkpoint: a file to which finished rows are written, and from which the work resumes.
+    """
+    from ..statistics.data import Samples
+    from ..statistics.estimate import estimate
+
+    options = check_options(denoiser.process, denoiser.variance, variance, decoder)
+    wanted = check_budgets(budgets, denoiser.process.T, decoder)
+    gathered = Samples.read(data, samples, data_range)
+    if len(gathered) < 2:
+        raise ValueError(
+            "An adaptive estimate judges its paths by how samples differ, so it needs at least 2, and the data has 1. Give "
+            "more, or estimate every step."
+        )
+    few = gathered.batch(0, 256, denoiser.device, denoiser.algebra_dtype).x
+    data_square = float(few.flatten(1).square().sum(1).mean())
+    known: Statistics | None = None
+
+    def evaluate(steps: Sequence[int]) -> Statistics:
+        nonlocal known
+        if known is not None:  # the same denoiser, even if running it changed what it tells of itself
+            known = replace(known, model=denoiser.describe())
+        known = estimate(
+            denoiser, gathered, None, seed, batch_size, gathered.data_range, progress, checkpoint, steps, reuse=known
+        )
+        return known
+
+    return refine(denoiser.process, evaluate, data_square, options, wanted, tolerance, max_steps)
+
+
+def refine(
+    process: ForwardProcess,
+    evaluate: Evaluate,
+    data_square: float,
+    options: Mapping[str, Any],
+    budgets: Sequence[int],
+    tolerance: float = TOLERANCE,
+    max_steps: int | None = None,
+) -> tuple[Statistics, AdaptiveReport]:
+    """The loop itself. ``evaluate`` returns statistics whose rows at the given grid indices are estimated.
+
+    ``data_square`` is about E Σ x_0², which tells from where on noise drowns everything. Rows beyond those asked for (a
+    resumed file may have them) are not looked at, so that the result is the same whether the work was interrupted or not.
+    """
+    if not (isinstance(tolerance, (int, float)) and 0.0 < tolerance < math.inf):
+        raise ValueError(f"tolerance must be a positive number of bits/dim, not {tolerance!r}.")
+    limit = process.T if max_steps is None else min(_check_max_steps(max_steps, process.T), process.T)
+    u = noise_coordinate(process, data_square)
+    steps = first_steps(u, min(FIRST, limit))
+    rounds = 0
+    while True:
+        rounds += 1
+        statistics = evaluate(steps.tolist())
+        mask = np.isin(np.arange(process.T + 1), steps)
+        belief = believe(statistics, mask, budgets, options)
+        # The first round's belief is tested once, by times that it did not know, before it is trusted.
+        stopped = (
+            _verdict(belief, tolerance, steps.size, limit, process.T) if rounds > 1 or steps.size >= limit else None
+        )
+        if stopped is not None:
+            break
+        added = max(ADDED, steps.size // 4)
+        steps = np.union1d(steps, next_steps(belief, u, min(added, limit - steps.size)))
+    needed = None
+    if stopped == "noise":
+        needed = samples_for(statistics.samples, float(belief.noise_upper.max()), tolerance)
+    regret = {
+        int(K): Regret(float(mean), 0.0, float(high))
+        for K, mean, high in zip(budgets, belief.mean, belief.upper, strict=True)
+    }
+    report = AdaptiveReport(
+        T=process.T,
+        samples=statistics.samples,
+        steps=tuple(steps.tolist()),
+        rounds=rounds,
+        tolerance=float(tolerance),
+        regret=regret,
+        stopped=stopped,
+        samples_needed=needed,
+    )
+    return fill(statistics, mask), report
+
+
+def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
+    """About ``count`` grid indices even in the noise coordinate ``u``, 1 and T among them."""
+    T = u.size - 1
+    if count >= T:
+        return np.arange(1, T + 1)
+    for points in range(max(count, 2), 2 * T):  # on a coarse grid several points fall on one index
+        steps = np.unique([1 + int(np.abs(u[1:] - at).argmin()) for at in np.linspace(u[1], u[-1], points)])
+        if steps.size >= count:
+            break
+    return steps[np.linspace(0, steps.size - 1, max(count, 2)).round().astype(np.int64)]
+
+
+def next_steps(belief: Belief, u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
+    """The middles, in ``u``, of the gaps on which most cost hangs; where nothing is known to hang, of the widest."""
+    order = np.lexsort([-(u[belief.gaps[:, 1]] - u[belief.gaps[:, 0]]), -belief.weights])
+    middles = []
+    for low, high in belief.gaps[order[:count]].tolist():
+        inside = np.arange(low + 1, high)
+        middles.append(int(inside[np.abs(u[inside] - 0.5 * (u[low] + u[high])).argmin()]))
+    return np.array(middles, dtype=np.int64)
+
+
+def check_budgets(budgets: Sequence[int] | None, T: int, decoder: str) -> tuple[int, ...]:
+    """The budgets asked for, ascending, or a clear error; by default those of the paper that the grid has."""
+    least = 2 if decoder == "respaced" else 1
+    if budgets is None:
+        return tuple(K for K in BUDGETS if K <= T) or (T,)
+    chosen = tuple(sorted(set(budgets)))
+    whole = all(isinstance(K, (int, np.integer)) and not isinstance(K, bool) for K in chosen)
+    if not chosen or not whole or not least <= chosen[0] <= chosen[-1] <= T:
+        raise ValueError(
+            f"budgets must be whole numbers of steps between {least} and T = {T}, at least one, not {budgets!r}."
+        )
+    return tuple(int(K) for K in chosen)
+
+
+def _check_max_steps(max_steps: int, T: int) -> int:
+    if isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < min(4, T):
+        raise ValueError(
+            f"max_steps must be a whole number of at least 4 grid indices: the two ends, and two between which to judge "
+            f"interpolation; not {max_steps!r}."
+        )
+    return int(max_steps)
+
+
+def _verdict(belief: Belief, tolerance: float, count: int, limit: int, T: int) -> Stopped | None:
+    """Why to stop; None to go on."""
+    if (belief.upper <= tolerance).all():
+        return "reached"
+    if count == T:
+        return "noise" if (belief.noise_upper > tolerance).any() else "every step"
+    if (belief.noise_upper > tolerance).any() and (belief.upper - belief.noise_upper <= FUTILE * tolerance).all():
+        return "noise"
+    return "limit" if count >= limit else None

@@ -1,0 +1,124 @@
+"""What an adaptive estimate spent, what that saved, and how far from the best it believes its paths to be; as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+FORMAT = "dpstride-adaptive-1"
+Stopped = Literal["reached", "noise", "limit", "every step"]
+
+
+@dataclass(frozen=True)
+class Regret:
+    """Expected cost of a chosen path above the best one's, bits/dim, and its 95% interval, which begins at 0."""
+
+    believed: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AdaptiveReport:
+    """Of `estimate_adaptively`.
+
+    ``stopped`` says why it stopped: the regret of every budget is below the tolerance ("reached"), Monte Carlo noise alone
+    is above it, so that more times do not help ("noise"), ``max_steps`` was reached ("limit"), or the network ran at every
+    step.
+    """
+
+    T: int
+    samples: int
+    steps: tuple[int, ...]  # grid indices where the network ran
+    rounds: int
+    tolerance: float
+    regret: Mapping[int, Regret]  # by budget
+    stopped: Stopped
+    samples_needed: int | None  # about how many would reach the tolerance, where noise is what prevents it
+
+    @property
+    def evaluations(self) -> int:
+        """Network evaluations spent: one for each sample at each of the steps."""
+        return len(self.steps) * self.samples
+
+    @property
+    def evaluations_saved(self) -> int:
+        """Evaluations that every step of the grid would have taken on top of these."""
+        return self.T * self.samples - self.evaluations
+
+    @property
+    def reached(self) -> bool:
+        """Whether the regret of every budget is below the tolerance with 95% confidence."""
+        return all(regret.high <= self.tolerance for regret in self.regret.values())
+
+    def sentence(self) -> str:
+        """What was spent and what is believed, for people."""
+        worst = max(self.regret.values(), key=lambda regret: regret.high)
+        budgets = ", ".join(map(str, self.regret))
+        text = (
+            f"{self.evaluations:,} network evaluations ({len(self.steps)} of {self.T:,} times, {self.samples} samples) instead "
+            f"of {self.T * self.samples:,}. Regret against the best path of K = {budgets} steps: about {worst.believed:.4f} "
+            f"bits/dim, at most {worst.high:.4f} with 95% confidence (tolerance {self.tolerance:g})."
+        )
+        if self.stopped == "noise":
+            text += f" More times would not help; about {self.samples_needed:,} samples would."
+        if self.stopped == "limit" and not self.reached:
+            text += " The limit on the number of times was reached before the tolerance was."
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON and provenance."""
+        return {
+            "format": FORMAT,
+            **asdict(self),
+            "steps": list(self.steps),
+            "regret": {str(budget): asdict(regret) for budget, regret in self.regret.items()},
+            "evaluations": self.evaluations,
+            "evaluations_saved": self.evaluations_saved,
+            "reached": self.reached,
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> AdaptiveReport:
+        """What `to_dict` made."""
+        if document.get("format") != FORMAT:
+            raise ValueError(f"format {document.get('format')!r} is not {FORMAT!r}")
+        needed = document["samples_needed"]
+        return cls(
+            T=int(document["T"]),
+            samples=int(document["samples"]),
+            steps=tuple(int(step) for step in document["steps"]),
+            rounds=int(document["rounds"]),
+            tolerance=float(document["tolerance"]),
+            regret={int(budget): Regret(**regret) for budget, regret in document["regret"].items()},
+            stopped=document["stopped"],
+            samples_needed=None if needed is None else int(needed),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AdaptiveReport:
+        """Read what `save` wrote."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: not a report that an adaptive estimate wrote ({error}).") from error
+
+
+def samples_for(samples: int, regret: float, tolerance: float) -> int:
+    """About how many samples bring the regret from Monte Carlo noise below the tolerance.
+
+    Regret is quadratic in the table's errors, and those fall with the root of the number of samples, so it falls with the
+    number itself. Rounded up to two digits: it is a guess from one draw.
+    """
+    needed = samples * regret / tolerance
+    unit = 10.0 ** max(math.floor(math.log10(needed)) - 1, 0)
+    return int(math.ceil(needed / unit) * unit)

@@ -1,0 +1,431 @@
+"""The adaptive mode, against populations known in closed form: what it spends, what it believes, and when it stops."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from dpstride import (
+    AdaptiveReport,
+    Denoiser,
+    ForwardProcess,
+    ScheduleSet,
+    Statistics,
+    elbo_costs,
+    estimate,
+    estimate_adaptively,
+    optimise,
+    solve,
+)
+from dpstride.adaptive.loop import check_budgets, first_steps, next_steps, refine
+from dpstride.adaptive.regret import Belief, _Candidates, believe, candidate_grid
+from dpstride.adaptive.report import Regret, samples_for
+from dpstride.costs.elbo import check_options
+from dpstride.statistics.interpolate import noise_coordinate
+from gaussian import LN2, Array, gaussian_denoiser, ideal_statistics
+
+T, DIMS = 120, 64
+PROCESS = ForwardProcess.linear(T)
+SPECTRUM = 4.0 * np.arange(1, DIMS + 1) ** -1.5
+POPULATION = ideal_statistics(PROCESS, 0.0, SPECTRUM)
+BUDGETS = (4, 8, 16)
+POSTERIOR = check_options(PROCESS, "posterior", None)
+
+
+@pytest.fixture(autouse=True)
+def fewer_replicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough for a 95% quantile of what is tested here."""
+    monkeypatch.setattr("dpstride.adaptive.regret.REPLICATES", 60)
+
+
+def without_noise(samples: int) -> Statistics:
+    """The population, as if each of several samples had its mean error."""
+    return replace(
+        POPULATION,
+        squared_error=np.repeat(POPULATION.squared_error, samples, axis=1),
+        data_square=np.full(samples, SPECTRUM.sum()),
+    )
+
+
+def gaussian_images(count: int, seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal((count, DIMS)) * np.sqrt(SPECTRUM)
+
+
+def denoiser_of_images() -> Any:
+    return gaussian_denoiser(PROCESS, np.zeros(DIMS), SPECTRUM)
+
+
+def drawn_statistics(samples: int, seed: int, process: ForwardProcess = PROCESS) -> Statistics:
+    """Statistics at every step of the ideal denoiser, drawn from its own formula instead of by passes."""
+    rng = np.random.default_rng(seed)
+    x_0 = gaussian_images(samples, seed)
+    f, g = process.f[1:, None, None], process.g[1:, None, None]
+    gain = SPECTRUM * f / (SPECTRUM * f**2 + g**2)
+    e = x_0 * (1.0 - gain * f) - gain * g * rng.standard_normal((process.T, samples, DIMS))
+    return replace(
+        ideal_statistics(process, 0.0, SPECTRUM),
+        squared_error=np.concatenate([np.zeros((1, samples)), (e**2).sum(2)]),
+        data_square=(x_0**2).sum(1),
+        data={"samples": samples, "fingerprint": "drawn"},
+    )
+
+
+def true_regret(statistics: Statistics, budgets: Sequence[int] = BUDGETS) -> list[float]:
+    """Of the paths that the statistics choose, where the population is known."""
+    truth, chosen = elbo_costs(POPULATION), solve(elbo_costs(statistics), max(budgets))
+    best = solve(truth, max(budgets))
+    return [(truth.step_nats(chosen.path(K)).sum() - best.cost_nats(K)) / (DIMS * LN2) for K in budgets]
+
+
+class Counted:
+    """A network that counts the samples it is given, and can be interrupted; its fingerprint knows of neither."""
+
+    samples: ClassVar[list[int]] = []
+    interrupted_at: ClassVar[int] = 0
+
+    def __init__(self, inner: Any, interrupted_at: int = 0) -> None:
+        self.inner = inner
+        self.samples.clear()
+        type(self).interrupted_at = interrupted_at
+
+    def __repr__(self) -> str:
+        return "Counted"
+
+    def __call__(self, x: Any, time: Any) -> Any:
+        self.samples.append(len(x))
+        if len(self.samples) == self.interrupted_at:
+            raise KeyboardInterrupt
+        return self.inner(x, time)
+
+
+def ideal_network(process: ForwardProcess, spectrum: Array) -> Any:
+    """E[x_0 given x_t] of Gaussian data, as a function without a state."""
+    f, g, v = torch.tensor(process.f), torch.tensor(process.g), torch.tensor(spectrum)
+
+    def ideal(x: Any, time: Any) -> Any:
+        f_t, g_t = f[time + 1][:, None], g[time + 1][:, None]
+        return v * f_t * x / (v * f_t**2 + g_t**2)
+
+    return ideal
+
+
+# --- end to end -------------------------------------------------------------------------------------------------------
+
+
+def test_few_evaluations_find_paths_within_the_tolerance() -> None:
+    network = Counted(ideal_network(PROCESS, SPECTRUM))
+    denoiser = Denoiser(network, PROCESS, predicts="x0", clip=None, shape=(DIMS,))
+    statistics, report = estimate_adaptively(
+        denoiser, gaussian_images(128, 1), data_range="continuous", budgets=BUDGETS, tolerance=0.02
+    )
+    assert report.stopped == "reached"
+    assert report.evaluations <= T * 128 / 7
+    assert report.evaluations + report.evaluations_saved == T * 128
+    assert statistics.evaluated.sum() == len(report.steps)
+    assert {1, T} <= set(report.steps)
+    for regret, K in zip(true_regret(statistics), BUDGETS, strict=True):
+        assert 0.0 <= regret <= report.regret[K].high <= report.tolerance
+    # estimate tries the network on one and two samples before each round
+    assert sum(count for count in network.samples if count > 2) == report.evaluations, "nothing is evaluated twice"
+
+
+def test_believed_regret_covers_the_truth() -> None:
+    """Budgets of one draw miss together: of 16 draws 0.8 are expected to miss, and 4 or more do with probability 0.007."""
+    missed = 0
+    for seed in range(16):
+        full = drawn_statistics(64, seed)
+        filled, report = refine(PROCESS, lambda steps, full=full: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.05)
+        truth = true_regret(filled)
+        missed += any(regret > report.regret[K].high for regret, K in zip(truth, BUDGETS, strict=True))
+    assert missed <= 3
+
+
+def test_rows_that_were_not_asked_for_are_not_looked_at() -> None:
+    full = drawn_statistics(32, 3)
+    asked: list[list[int]] = []
+
+    def evaluate(steps: Sequence[int]) -> Statistics:
+        asked.append(list(steps))
+        mask = np.isin(np.arange(T + 1), steps)
+        return replace(
+            full, squared_error=np.where(mask[:, None] | (np.arange(T + 1) == 0)[:, None], full.squared_error, 1e9)
+        )
+
+    filled, report = refine(PROCESS, evaluate, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.05)
+    again, same = refine(PROCESS, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.05)
+    assert report == same
+    np.testing.assert_array_equal(filled.squared_error, again.squared_error)
+    assert all(set(one) < set(other) for one, other in itertools.pairwise(asked)), "every round adds times"
+    assert tuple(asked[-1]) == report.steps
+
+
+def test_an_interrupted_estimate_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    process = ForwardProcess.linear(50)
+    images = gaussian_images(32, 2)[:, :16]
+
+    def run(checkpoint: Path | None, interrupted_at: int = 0) -> tuple[Statistics, AdaptiveReport]:
+        network = Counted(ideal_network(process, SPECTRUM[:16]), interrupted_at)
+        denoiser = Denoiser(network, process, predicts="x0", clip=None, shape=(16,))
+        return estimate_adaptively(
+            denoiser, images, data_range="continuous", budgets=(4, 8), tolerance=0.2, batch_size=32, checkpoint=checkpoint
+        )  # fmt: skip
+
+    path = tmp_path / "rows.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        run(path, interrupted_at=14)
+    resumed, report = run(path)
+    uninterrupted, same = run(None)
+    assert same == report
+    np.testing.assert_allclose(resumed.squared_error, uninterrupted.squared_error, rtol=1e-12)
+
+
+def test_optimise_with_a_tolerance_records_what_it_believes(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"data_range": "continuous", "max_budget": 16}
+    data = gaussian_images(64, 4)
+    schedules = optimise(denoiser_of_images(), data, tolerance=0.05, budgets=BUDGETS, **arguments)
+    schedules.save(tmp_path / "schedules.json")
+    report = AdaptiveReport.from_dict(ScheduleSet.load(tmp_path / "schedules.json").provenance["adaptive"])
+    assert tuple(report.regret) == BUDGETS
+    every = optimise(denoiser_of_images(), data, **arguments)
+    truth = elbo_costs(POPULATION)
+    for K in BUDGETS:
+        sparse, full = (truth.step_nats(found[K].steps).sum() / (DIMS * LN2) for found in (schedules, every))
+        assert sparse < full + report.regret[K].high
+    with pytest.raises(ValueError, match="budgets are those that a tolerance is for"):
+        optimise(denoiser_of_images(), data, budgets=BUDGETS, **arguments)
+
+
+# --- when it stops ----------------------------------------------------------------------------------------------------
+
+
+def test_noise_stops_it_and_a_few_times_the_samples_it_guesses_are_enough() -> None:
+    few = drawn_statistics(24, 5)
+    _, report = refine(PROCESS, lambda steps: few, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.01)
+    assert report.stopped == "noise"
+    assert not report.reached
+    assert len(report.steps) < T / 2, "it saw that more times do not help"
+    assert report.samples_needed is not None
+    assert report.samples_needed > 24
+    more = drawn_statistics(4 * report.samples_needed, 6)
+    _, enough = refine(PROCESS, lambda steps: more, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.01)
+    assert enough.stopped == "reached"
+
+
+def test_it_never_evaluates_more_times_than_allowed() -> None:
+    full = drawn_statistics(8, 7)
+    _, report = refine(PROCESS, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 1e-4, max_steps=7)
+    assert len(report.steps) <= 7
+    assert not report.reached
+    _, report = refine(PROCESS, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 10.0, max_steps=7)
+    assert (report.stopped, report.reached) == ("reached", True)
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 5, 12])
+def test_short_grids_are_evaluated_whole(T: int) -> None:
+    process = ForwardProcess.linear(T)
+    full = drawn_statistics(8, 8, process)
+    filled, report = refine(
+        process, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, check_budgets(None, T, "upper")
+    )
+    assert len(report.steps) == T
+    assert filled is full
+    assert report.stopped in ("reached", "noise")
+
+
+# --- what is believed -------------------------------------------------------------------------------------------------
+
+
+def test_a_replicate_is_the_table_of_resampled_data() -> None:
+    """The oracle draws the samples again, builds the whole table and solves it."""
+    process = ForwardProcess.linear(30)
+    for options in ({"variance": "posterior"}, {"variance": "upper"}, {"variance": "optimal"}):
+        full = drawn_statistics(12, 9, process)
+        chosen_options = check_options(process, "posterior", **options)  # type: ignore[arg-type]
+        mask = np.ones(31, dtype=bool)
+        candidates = _Candidates(full, mask, chosen_options)
+        drawn = np.random.default_rng(0).integers(12, size=12)
+        weights = np.bincount(drawn, minlength=12) / 12.0
+        table = elbo_costs(full, **options)  # type: ignore[arg-type]
+        again = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), **options)  # type: ignore[arg-type]
+        chosen = [np.array(solve(table).path(K)) for K in (3, 7)]
+        found, _ = candidates._regret(chosen, (3, 7), weights, np.ones(30), candidates.decoder @ weights)
+        best = solve(again)
+        with_fit = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), fitted=table.fitted, **options)
+        expected = [with_fit.step_nats(path).sum() - best.cost_nats(len(path) - 1) for path in chosen]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
+    from test_interpolate import OPTIONS, learned_statistics, spread
+
+    process = ForwardProcess.linear(24)
+    full = learned_statistics(process)
+    mask = spread(full, 9)
+    for variance, decoder in OPTIONS:
+        options = check_options(process, "learned_range", variance, decoder)
+        belief = believe(full, mask, (3, 6), options)
+        assert (belief.regret > -1e-9).all(), (variance, decoder)
+        assert (belief.upper > 0.0).all(), (variance, decoder)
+        assert (belief.mean < 0.3).all(), (variance, decoder)
+        whole = _Candidates(full, np.ones(25, dtype=bool), options)
+        table = elbo_costs(full, variance, decoder)
+        # With every step evaluated the candidates' own table is the whole table, and chooses the same paths.
+        ones = np.ones(24)
+        found = whole.table(whole.steps(whole.sizes, ones), whole.decoder @ whole.sizes, 6)
+        expected = solve(table, 6)
+        rtol = 1e-3 if decoder == "optimal" else 1e-9  # its variance is found to a few percent, where the cost is flat
+        np.testing.assert_allclose(found.least[3:], expected.costs[3:], rtol=rtol)
+        if decoder != "optimal":
+            assert found.best(6).tolist() == expected.path(6)
+
+
+def test_blocks_of_a_learned_variance_average_to_its_cost() -> None:
+    """Each block's own cost, weighted by size, against the table's: deviations must add up to nothing."""
+    from test_interpolate import learned_statistics
+
+    process = ForwardProcess.linear(12)
+    full = learned_statistics(process)
+    options = check_options(process, "learned_range", None)
+    candidates = _Candidates(full, np.ones(13, dtype=bool), options)
+    single = np.zeros(candidates.sizes.size)
+    single[3] = 1.0
+    only_block_3 = candidates.steps(single, np.ones(12))
+    members = np.flatnonzero(full.block_of_sample == 3)
+    part = estimate_block(process, members)
+    table = elbo_costs(part, "learned_range").L
+    expected = table[candidates.t + 1, candidates.s + 1]
+    np.testing.assert_allclose(only_block_3, expected, rtol=1e-4, atol=1e-4)
+
+
+def estimate_block(process: ForwardProcess, members: Array) -> Statistics:
+    """Statistics of a few of the samples of `learned_statistics`, with the noise that they had there."""
+    import torch
+
+    from dpstride import Denoiser
+    from dpstride.statistics.noise import standard_normal
+    from test_interpolate import WavyNetwork
+
+    images = torch.randint(60, 200, (40, 1, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    network = WavyNetwork(process)
+
+    def with_their_noise(x: Any, time: Any) -> Any:
+        x_0 = images[members].double() / 127.5 - 1.0
+        t = int(time[0]) + 1
+        noise = torch.cat(
+            [standard_normal(0, "forward", int(process.origin[t]), int(i), 1, (1, 4, 4)) for i in members]
+        )
+        return network(process.f[t] * x_0 + process.g[t] * noise, time)
+
+    denoiser = Denoiser(with_their_noise, process, predicts="x0", variance="learned_range", shape=(1, 4, 4))
+    return estimate(denoiser, images[members], progress=False, batch_size=len(members))
+
+
+def test_what_is_unknown_vanishes_at_evaluated_times_and_falls_with_the_gap() -> None:
+    exact = without_noise(2)
+    u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
+    largest = []
+    for count in (8, 16):
+        steps = first_steps(u, count)
+        mask = np.isin(np.arange(T + 1), steps)
+        candidates = _Candidates(exact, mask, POSTERIOR)
+        where = np.searchsorted(candidates.grid, candidates.known)
+        levels = np.log(candidates.squared_error[where])
+        unknown = candidates.unknown(levels)
+        assert (unknown[where] == 0.0).all()
+        error = np.abs(np.log(candidates.squared_error[:, 0] / exact.squared_error[candidates.grid, 0]))
+        assert error.max() < 3.0 * unknown.max(), "judged no smaller than it is"
+        largest.append(unknown.max())
+    assert largest[1] < largest[0] / 2.0
+
+
+def test_without_noise_or_gaps_there_is_no_regret() -> None:
+    exact = without_noise(4)
+    belief = believe(exact, np.ones(T + 1, dtype=bool), BUDGETS, POSTERIOR)
+    np.testing.assert_allclose(belief.regret, 0.0, atol=1e-12)
+    assert belief.gaps.size == 0
+
+
+# --- where it looks next ----------------------------------------------------------------------------------------------
+
+
+def test_the_next_times_are_the_middles_of_the_gaps_that_matter() -> None:
+    u = np.concatenate([[-np.inf], np.arange(1.0, 101.0)])
+    gaps = np.array([[1, 21], [21, 41], [41, 43], [43, 100]])
+    nothing = np.zeros((1, 1))
+    found = next_steps(Belief((8,), nothing, nothing, gaps, np.array([0.1, 0.0, 0.5, 0.0])), u, 3)
+    assert found.tolist()[:2] == [42, 11]
+    assert found[2] in (71, 72), "then the widest"
+
+
+def test_first_times_are_even_in_the_noise_coordinate() -> None:
+    u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
+    steps = first_steps(u, 12)
+    assert steps[0] == 1
+    assert steps[-1] == T
+    assert np.diff(u[steps]).max() < 2.0 * (u[T] - u[1]) / 11
+    grid = candidate_grid(u, np.array([1, 77, T]), 40)
+    assert {1, 77, T} <= set(grid.tolist())
+    assert 30 <= grid.size <= 42
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+REPORT = AdaptiveReport(
+    T=1000, samples=128, steps=(1, 5, 1000), rounds=2, tolerance=0.01,
+    regret={8: Regret(0.002, 0.0, 0.004), 64: Regret(0.004, 0.0, 0.02)}, stopped="noise", samples_needed=260,
+)  # fmt: skip
+
+
+def test_a_report_is_saved_and_loaded(tmp_path: Path) -> None:
+    REPORT.save(tmp_path / "adaptive.json")
+    assert AdaptiveReport.load(tmp_path / "adaptive.json") == REPORT
+    document = json.loads((tmp_path / "adaptive.json").read_text(encoding="utf-8"))
+    assert (document["evaluations"], document["evaluations_saved"], document["reached"]) == (384, 127616, False)
+    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="not a report that an adaptive estimate wrote"):
+        AdaptiveReport.load(tmp_path / "other.json")
+
+
+def test_a_report_says_what_was_spent_and_what_to_do() -> None:
+    text = REPORT.sentence()
+    assert "384 network evaluations (3 of 1,000 times, 128 samples) instead of 128,000" in text
+    assert "at most 0.0200 with 95% confidence (tolerance 0.01)" in text
+    assert "about 260 samples would" in text
+
+
+@pytest.mark.parametrize(
+    "samples, regret, tolerance, needed", [(100, 0.02, 0.01, 200), (64, 0.0211, 0.01, 140), (3, 0.01, 0.01, 3)]
+)
+def test_samples_needed_grow_with_the_regret(samples: int, regret: float, tolerance: float, needed: int) -> None:
+    assert samples_for(samples, regret, tolerance) == needed
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"budgets": (0, 8)}, "budgets must be whole numbers of steps between 1 and T = 120"),
+        ({"budgets": ()}, "at least one, not"),
+        ({"budgets": (8, 300)}, "between 1 and T = 120"),
+        ({"budgets": (1, 8), "decoder": "respaced"}, "between 2 and T = 120"),
+        ({"tolerance": 0.0}, "tolerance must be a positive number of bits/dim, not 0.0"),
+        ({"max_steps": 2}, "max_steps must be a whole number of at least 4"),
+        ({"samples": 1}, "needs at least 2, and the data has 1"),
+        ({"variance": "learned_range"}, "a model without a learned variance"),
+    ],
+)
+def test_wrong_requests_are_refused_before_the_network_runs(arguments: dict[str, Any], message: str) -> None:
+    denoiser = denoiser_of_images()
+    with pytest.raises(ValueError, match=message):
+        estimate_adaptively(denoiser, gaussian_images(4, 0), data_range="continuous", **arguments)
+    assert denoiser.network.calls == 0
