@@ -48,6 +48,7 @@ def split(
     model: LoadedModel,
     data_range: Any,
     seed: int,
+    defaults: tuple[int, int] = (DEFAULT_SAMPLES, DEFAULT_SAMPLES),
 ) -> tuple[Samples, Samples]:
     """What chooses the path and what scores it: two data sets, or disjoint parts of one in a seeded order."""
     import numpy as np
@@ -57,8 +58,8 @@ def split(
     if heldout is not None:
         other = read_samples(heldout, model, None, data_range)
         other_order = np.random.default_rng(seed + 1).permutation(len(other)).tolist()
-        wanted = min(DEFAULT_SAMPLES, len(gathered)) if samples is None else samples
-        other_wanted = min(DEFAULT_SAMPLES, len(other)) if heldout_samples is None else heldout_samples
+        wanted = min(defaults[0], len(gathered)) if samples is None else samples
+        other_wanted = min(defaults[1], len(other)) if heldout_samples is None else heldout_samples
         _check_enough(wanted, len(gathered), "DATA")
         _check_enough(other_wanted, len(other), "--heldout")
         return gathered.take(order[:wanted]), other.take(other_order[:other_wanted])
@@ -66,8 +67,8 @@ def split(
         raise ValueError(
             "DATA holds one sample, which cannot both choose the path and score it. Give more, or --heldout."
         )
-    wanted = min(DEFAULT_SAMPLES, len(gathered) // 2) if samples is None else samples
-    other_wanted = min(DEFAULT_SAMPLES, len(gathered) - wanted) if heldout_samples is None else heldout_samples
+    wanted = min(defaults[0], len(gathered) // 2) if samples is None else samples
+    other_wanted = min(defaults[1], len(gathered) - wanted) if heldout_samples is None else heldout_samples
     _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA")
     return gathered.take(order[:wanted]), gathered.take(order[wanted : wanted + other_wanted])
 

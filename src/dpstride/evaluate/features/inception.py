@@ -254,6 +254,11 @@ BLOCKS: dict[str, list[Branch]] = {
 # --- weights ---------------------------------------------------------------------------------------------------------------
 
 
+def inception_is_cached() -> bool:
+    """Whether `inception_features` finds its weights without being told where."""
+    return _cached() is not None
+
+
 def _cache_folder() -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints"
 

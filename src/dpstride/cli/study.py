@@ -1,0 +1,252 @@
+"""Stage 9. `dpstride study`: the paper's experimental section for any model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import duration, emit, say_notes, sayer
+from .inputs import check_costs, load_model, split
+from .options import model_option, output, work
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..integrations.loaded import LoadedModel
+    from ..study.run import Study
+
+SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
+
+
+@click.command("study")
+@click.argument("model")
+@click.argument("data")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
+)
+@click.option("--heldout", metavar="DATA", help="Data to score on.  [default: a seeded, disjoint part of DATA]")
+@click.option(
+    "--samples",
+    type=click.IntRange(min=2),
+    default=SAMPLES,
+    show_default=True,
+    help="Samples drawn for each distance; 50000 in the paper.",
+)
+@click.option(
+    "--all-samples",
+    type=click.IntRange(min=2),
+    help="Samples drawn along all T steps.  [default: --samples, or 1000/T of it when T is larger]",
+)
+@click.option(
+    "--features",
+    metavar="FEATURES",
+    help="What distances are taken of: fashion, inception, inception:PATH, none or package.module:function.  [default: "
+    "what fits the images]",
+)
+@click.option(
+    "--budget", "-k", "budgets", multiple=True, type=click.IntRange(min=1), help="Steps to take distances at; repeat."
+)
+@click.option("--choosing-samples", type=click.IntRange(min=2), help=f"To choose the paths.  [default: {CHOOSING}]")
+@click.option("--heldout-samples", type=click.IntRange(min=2), help=f"To score the paths.  [default: {HELDOUT}]")
+@click.option(
+    "--variance",
+    type=click.Choice(["posterior", "upper", "learned_range", "optimal"]),
+    help="Reverse variance.  [default: the model's own]",
+)
+@click.option(
+    "--decoder",
+    type=click.Choice(["upper", "first_pair", "respaced", "optimal"]),
+    default="upper",
+    show_default=True,
+    help="Variance of the last step.",
+)
+@click.option("--sampler", type=click.Choice(["ancestral", "ddim"]), default="ancestral", show_default=True)
+@click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
+@model_option
+@work
+@output
+def study_command(
+    model: str,
+    data: str,
+    output: Path,
+    heldout: str | None,
+    samples: int,
+    all_samples: int | None,
+    features: str | None,
+    budgets: tuple[int, ...],
+    choosing_samples: int | None,
+    heldout_samples: int | None,
+    variance: Any,
+    decoder: Any,
+    sampler: Any,
+    eta: float,
+    dry_run: bool,
+    model_options: tuple[tuple[str, Any], ...],
+    seed: int,
+    batch_size: int,
+    data_range: Any,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """The paper's whole evaluation of MODEL: tables, curves, paths, samples, distances, ablation, correlation.
+
+    Paths are chosen on DATA, which is also what samples are compared with, and scored on held-out data. Writes
+    results.json, tables (.txt, .md, .tex) and figures (.svg, .png). Run again after whatever stopped it, it goes on where
+    it was; less than a minute is lost.
+
+    \b
+    Examples:
+      dpstride study fashion-simple fashion-train --heldout fashion-test -o study
+      dpstride study google/ddpm-cifar10-32 images/ -o study --samples 50000 --features inception
+    """
+    from ..report.study_figures import save_study_figures
+    from ..report.tables import save_tables, study_tables
+    from ..schedule import ScheduleSet
+
+    say = sayer(quiet or as_json)
+    loaded = load_model(model, model_options)
+    parts = split(data, heldout, choosing_samples, heldout_samples, loaded, data_range, seed, (CHOOSING, HELDOUT))
+    check_costs(loaded.denoiser, variance, decoder, None, parts[0])
+    images = _images(data, seed)
+    others = None if heldout is None else _images(heldout, seed + 1)
+    study, words = _prepare(
+        loaded, parts, images, others, features, budgets, samples, all_samples,
+        variance=variance, decoder=decoder, sampler=sampler, eta=eta, seed=seed, batch_size=batch_size,
+        names=(data, heldout or f"held-out part of {data}"),
+    )  # fmt: skip
+    say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
+    say_notes(loaded, say)
+    say("\n".join([*study.plan.lines(), f"Features {words}"]))
+    expected = _expected_seconds(study)
+    evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
+    say(f"In all {evaluations:,} network evaluations, about {duration(expected)} if nothing is there yet.")
+    if dry_run:
+        result = {
+            "evaluations": evaluations,
+            "seconds": expected,
+            "samples": {point.name: point.samples for point in study.plan.points},
+        }
+        emit(as_json, result, f"Would make {evaluations:,} network evaluations, about {duration(expected)}.")
+        return
+    results = study.run(output, say, progress=not quiet)
+    if results is None:  # a helping process of a launch
+        return
+    files = [output / "results.json", *save_tables(results, output)]
+    files += save_study_figures(results, ScheduleSet.load(output / "schedules.json"), output)
+    text = [table.text() for table in study_tables(results)]
+    text += [f"{results.sentence}\n"] if results.sentence else []
+    text += [f"Note: {note}" for note in results.notes]
+    text.append("Written: " + ", ".join(str(path) for path in files))
+    summary = {
+        "results": str(output / "results.json"),
+        "agreement": results.sentence,
+        "notes": list(results.notes),
+        "files": [str(path) for path in files],
+    }
+    emit(as_json, summary, "\n".join(text))
+
+
+def _prepare(
+    loaded: LoadedModel,
+    parts: tuple[Any, Any],
+    images: Tensor | None,
+    others: Tensor | None,
+    features: str | None,
+    budgets: tuple[int, ...],
+    samples: int,
+    all_samples: int | None,
+    **options: Any,
+) -> tuple[Study, str]:
+    """The study, and in words which features it measures by."""
+    from ..study.features import extractor_named
+    from ..study.plan import DISTANCE_BUDGETS, make_plan
+    from ..study.run import Study
+
+    choosing, scoring = parts
+    shape = choosing.shape if images is None else tuple(images.shape[1:])
+    drawable = len(shape) == 3 and (images is not None or loaded.decode is None)
+    extractor, words = extractor_named(features, shape) if drawable else (None, "none: the samples are no images")
+    if images is None:
+        extractor = None
+    elif extractor is not None:
+        extractor(images[:1])  # images that it does not take are refused before hours of work
+    if loaded.denoiser.shape is None:
+        loaded.denoiser.shape = choosing.shape
+    plan = make_plan(
+        loaded.denoiser.process,
+        samples,
+        all_samples,
+        budgets or DISTANCE_BUDGETS,
+        len(choosing),
+        len(scoring),
+        drawn=drawable,
+        scored=extractor is not None,
+    )
+    study = Study(
+        loaded.denoiser,
+        choosing,
+        scoring,
+        plan,
+        extractor=extractor,
+        reference=images,
+        heldout_images=None if others is None else others[:samples],
+        decode=loaded.decode,
+        **options,
+    )
+    return study, words
+
+
+def _images(text: str, seed: int) -> Tensor | None:
+    """DATA as uint8 images [n, C, H, W] in a seeded order, or None where they are none."""
+    import numpy as np
+    import torch
+
+    from .. import zoo
+    from ..evaluate.features.extractor import to_levels
+    from ..statistics.files import read_data
+
+    data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
+    images = data[0] if isinstance(data, tuple) else data
+    if not isinstance(images, (torch.Tensor, np.ndarray)):
+        return None
+    images = torch.as_tensor(images)
+    if images.ndim != 4:
+        return None
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(images)))
+    images = images[order]
+    return images if images.dtype == torch.uint8 else to_levels(images.float())
+
+
+def _expected_seconds(study: Study) -> float:
+    """By a few timed passes of both kinds of work."""
+    from ..evaluate.sampling import Chain
+    from ..schedule import even_stride
+    from ..statistics.estimate import estimate
+
+    denoiser, process = study.denoiser, study.denoiser.process
+    few = study.choosing.take(range(min(study.batch_size, len(study.choosing))))
+    times = []
+    for t in (process.T, max(1, process.T // 2)):  # the first also warms up
+        start = time.monotonic()
+        estimate(
+            denoiser.on_grid(process.subset([t])),
+            few,
+            batch_size=study.batch_size,
+            data_range=few.data_range,
+            progress=False,
+        )
+        times.append((time.monotonic() - start) / len(few))
+    seconds = min(times) * study.plan.statistics_evaluations
+    if study.plan.points and few.conditioning is None:
+        chain = Chain.along(denoiser, even_stride(process, min(3, process.T)), variance=denoiser.variance)
+        x, start = chain.start(0, study.batch_size), time.monotonic()
+        for step in range(chain.budget):
+            x = chain.advance(x, step, 0)
+        per_sample = (time.monotonic() - start) / (chain.budget * study.batch_size)
+    else:
+        per_sample = min(times)
+    return seconds + per_sample * study.plan.sampling_evaluations

@@ -1,0 +1,190 @@
+"""Stage 8. Tables of a study as text, Markdown and LaTeX: one table, three ways to write it down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..evaluate.comparison import STRIDES
+from ..study.results import Distance, StudyResults
+from .text import NAMES
+
+Cell = str | tuple[float, float] | None  # text, or a number with its standard error
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, the heads of columns (the first is of the row names), rows, and how many digits numbers have."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    digits: int = 3
+
+    def text(self) -> str:
+        """For a terminal."""
+        cells = [[name, *(self._written(cell, " ± ") for cell in row)] for name, row in self.rows]
+        grid = [list(self.columns), *cells]
+        widths = [max(len(line[i]) for line in grid) for i in range(len(self.columns))]
+        lines = [
+            line[0].ljust(widths[0])
+            + "".join("  " + cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
+            for line in grid
+        ]
+        return "\n".join([self.title, "", *lines]) + "\n"
+
+    def markdown(self) -> str:
+        """For a page."""
+        lines = ["| " + " | ".join(self.columns) + " |", "|---|" + "---:|" * (len(self.columns) - 1)]
+        for name, row in self.rows:
+            lines.append(f"| {name} | " + " | ".join(self._written(cell, " ± ") for cell in row) + " |")
+        return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
+
+    def latex(self) -> str:
+        """For a paper; needs the package booktabs."""
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_escape(self.title)}}}",
+            r"\begin{tabular}{l" + "r" * (len(self.columns) - 1) + "}",
+            r"\toprule",
+            " & ".join(map(_escape, self.columns)) + r" \\",
+            r"\midrule",
+        ]
+        for name, row in self.rows:
+            written = [_escape(cell) if isinstance(cell, str) else self._written(cell, r" \pm ") for cell in row]
+            cells = [
+                f"${cell}$" if not isinstance(raw, str) and cell else cell
+                for raw, cell in zip(row, written, strict=True)
+            ]
+            lines.append(" & ".join([_escape(name), *cells]) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+    def _written(self, cell: Cell, plus_minus: str) -> str:
+        if cell is None or isinstance(cell, str):
+            return cell or ""
+        value, error = cell
+        return f"{value:.{self.digits}f}" + ("" if math.isnan(error) else f"{plus_minus}{error:.{self.digits}f}")
+
+
+def study_tables(results: StudyResults) -> list[Table]:
+    """Every table of a study."""
+    tables = [bits_per_dim_table(results)]
+    if results.distances:
+        tables += [frechet_table(results), kernel_table(results)]
+    if results.ablation is not None:
+        tables.append(ablation_table(results))
+    return tables
+
+
+def bits_per_dim_table(results: StudyResults) -> Table:
+    """The paper's table: held-out bits/dim of three strides."""
+    comparison = results.comparison
+    budgets = comparison.table_budgets
+    rows = [(NAMES[stride], tuple(results.curves[stride].get(K) for K in budgets)) for stride in STRIDES]
+    samples = comparison.samples
+    return Table(
+        f"{results.model['name']}: bits/dim of {samples['heldout']:,} held-out samples, paths chosen on "
+        f"{samples['chosen']:,} others ({results.options['variance']} variance, {results.options['decoder']} decoder)",
+        ("steps", *(_steps(K, results.T) for K in budgets)),
+        tuple(rows),
+    )
+
+
+def frechet_table(results: StudyResults) -> Table:
+    """Fréchet distances by stride and budget."""
+    values = {each: (each.frechet, math.nan) for each in _measured(results)}
+    return _distance_table(results, results.distance_name, values)
+
+
+def kernel_table(results: StudyResults) -> Table:
+    """Kernel distances with standard errors."""
+    values = {each: (each.kernel, each.kernel_standard_error) for each in _measured(results)}
+    return _distance_table(results, kernel_name(results), values)
+
+
+def kernel_name(results: StudyResults) -> str:
+    """KID on the FID's features, and a plain kernel distance on any other."""
+    return "KID" if results.distance_name == "FID" else results.distance_name.replace("Fréchet", "Kernel")
+
+
+def _measured(results: StudyResults) -> list[Distance]:
+    return [*results.distances, *([results.floor] if results.floor else [])]
+
+
+def _distance_table(results: StudyResults, name: str, values: dict[Distance, tuple[float, float]]) -> Table:
+    budgets = sorted({each.budget for each in results.distances})
+    usual = max(each.samples for each in results.distances)
+    rows = []
+    for stride in STRIDES:
+        found = [results.distance_at(stride, K) for K in budgets]
+        rows.append((NAMES[stride], tuple(None if each is None else values[each] for each in found)))
+    columns = []
+    for K in budgets:
+        fewest = min(each.samples for each in results.distances if each.budget == K)
+        columns.append(_steps(K, results.T) + (f" ({fewest:,} samples)" if fewest != usual else ""))
+    floor = ""
+    if results.floor is not None:
+        value, error = values[results.floor]
+        written = f"{value:.4g}" + ("" if math.isnan(error) else f" ± {error:.2g}")
+        floor = f"; {results.floor.samples:,} real held-out images have {written}"
+    images = results.data["reference"]["images"]
+    # Three significant digits of the smallest value.
+    least = min(abs(value) for value, _ in values.values()) or 1.0
+    return Table(
+        f"{results.model['name']}: {name}, {usual:,} samples against {images:,} real images ({results.settings['sampler']} "
+        f"sampling{floor})",
+        ("steps", *columns),
+        tuple(rows),
+        digits=min(6, max(1, 2 - math.floor(math.log10(least)))),
+    )
+
+
+def ablation_table(results: StudyResults) -> Table:
+    """Held-out bits/dim above the schedule of all samples, by number of samples: mean and spread over experiments."""
+    ablation = results.ablation
+    assert ablation is not None
+    rows = []
+    for size in ablation.sizes[:-1]:
+        excess = [ablation.excess(size, K) for K in ablation.budgets]
+        cells: list[Cell] = [(sum(each) / len(each), _deviation(each)) for each in excess]
+        rows.append((f"{size:,} samples", tuple(cells)))
+    title = (
+        f"{results.model['name']}: held-out bits/dim that schedules found from fewer than {ablation.sizes[-1]:,} samples "
+        f"lose (mean ± standard deviation over {len(ablation.bpd[0])} draws)"
+    )
+    return Table(title, ("steps", *map(str, ablation.budgets)), tuple(rows), digits=4)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return math.nan
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _steps(budget: int, T: int) -> str:
+    return f"all {T:,}" if budget == T else str(budget)
+
+
+def _escape(text: str) -> str:
+    special = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "−": "-"}
+    return "".join(special.get(letter, letter) for letter in text)
+
+
+def save_tables(results: StudyResults, folder: str | Path) -> list[Path]:
+    """Write tables.txt, tables.md and tables.tex, with the notes in the first two; the paths written."""
+    tables = study_tables(results)
+    remarks = [*([results.sentence] if results.sentence else []), *results.notes]
+    written = []
+    for suffix, parts in (
+        ("txt", [table.text() for table in tables] + [f"{remark}\n" for remark in remarks]),
+        ("md", [table.markdown() for table in tables] + [f"- {remark}\n" for remark in remarks]),
+        ("tex", [table.latex() for table in tables]),
+    ):
+        path = Path(folder) / f"tables.{suffix}"
+        path.write_text("\n".join(parts), encoding="utf-8")
+        written.append(path)
+    return written

@@ -1,0 +1,144 @@
+"""What a study will draw and evaluate, before anything long starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..evaluate.comparison import STRIDES
+from ..process import ForwardProcess
+from ..schedule import Schedule, ScheduleSet, even_stride, quadratic_stride
+
+DISTANCE_BUDGETS = (8, 16, 32, 64, 128)
+GRID_BUDGETS = (32, 64, 128, 256)
+GRID_IMAGES = 10  # of each stride and budget
+SAMPLES = 1000
+CHOOSING, HELDOUT = 512, 256
+TIMES = 1000  # at most so many t are evaluated on the samples that choose; of others costs are filled in
+ALL = "all"  # the path of every step, on which all strides agree
+
+
+@dataclass(frozen=True)
+class Point:
+    """Samples to draw along one path; those of a ``scored`` one are compared with real images."""
+
+    stride: str
+    budget: int
+    samples: int
+    scored: bool
+
+    @property
+    def evaluations(self) -> int:
+        """Network evaluations."""
+        return self.budget * self.samples
+
+    @property
+    def name(self) -> str:
+        """For files and messages."""
+        return f"{self.stride}-{self.budget}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the network will be asked."""
+
+    points: tuple[Point, ...]
+    choosing: int  # samples
+    choosing_times: int
+    heldout: int
+    T: int
+
+    @property
+    def statistics_evaluations(self) -> int:
+        """Of the two passes over data."""
+        return self.choosing * self.choosing_times + self.heldout * self.T
+
+    @property
+    def sampling_evaluations(self) -> int:
+        """Of all samples."""
+        return sum(point.evaluations for point in self.points)
+
+    def lines(self) -> list[str]:
+        """In words."""
+        scored = [point for point in self.points if point.scored]
+        filled = "" if self.choosing_times == self.T else f", others filled in between {self.choosing_times:,}"
+        lines = [
+            f"Choose   {self.choosing:,} samples at {self.choosing_times:,} of {self.T:,} times{filled}: "
+            f"{self.choosing * self.choosing_times:,} network evaluations",
+            f"Score    {self.heldout:,} held-out samples at every time: {self.heldout * self.T:,}",
+        ]
+        for K in sorted({point.budget for point in scored}):
+            here = [point for point in scored if point.budget == K]
+            along = f"all {K:,} steps" if here[0].stride == ALL else f"each of {len(here)} strides of {K} steps"
+            count = sum(point.evaluations for point in here)
+            lines.append(f"Sample   {here[0].samples:,} along {along}: {count:,}")
+        if others := [point for point in self.points if not point.scored]:
+            budgets = ", ".join(str(budget) for budget in sorted({point.budget for point in others}))
+            count = sum(point.evaluations for point in others)
+            lines.append(f"Sample   {others[0].samples} to look at, of each path of {budgets} steps: {count:,}")
+        return lines
+
+
+def make_plan(
+    process: ForwardProcess,
+    samples: int = SAMPLES,
+    all_samples: int | None = None,
+    budgets: Sequence[int] = DISTANCE_BUDGETS,
+    choosing: int = CHOOSING,
+    heldout: int = HELDOUT,
+    grid_images: int = GRID_IMAGES,
+    drawn: bool = True,
+    scored: bool = True,
+) -> Plan:
+    """The samples to draw: every stride at every budget, and all steps once, cheapest first.
+
+    ``all_samples`` defaults to ``samples`` for up to 1,000 steps and to as many fewer as there are more steps, because a
+    sample of all steps costs T evaluations. Without features nothing is ``scored``, and samples that are no images are not
+    ``drawn``.
+    """
+    T = process.T
+    chosen = sorted({int(budget) for budget in budgets if budget < T}) if scored else []
+    if wrong := [budget for budget in budgets if budget < 1]:
+        raise ValueError(f"Budgets must be at least 1 step, not {wrong[0]}.")
+    if samples < 2:
+        raise ValueError(f"A distance needs at least 2 samples, not {samples}.")
+    most = max(2, round(samples * min(1.0, TIMES / T))) if all_samples is None else all_samples
+    points = [Point(stride, K, samples, True) for K in chosen for stride in STRIDES]
+    points += [
+        Point(stride, K, grid_images, False) for K in GRID_BUDGETS if K < T and K not in chosen for stride in STRIDES
+    ]
+    points.append(Point(ALL, T, max(most, grid_images) if scored else grid_images, scored))
+    return Plan(
+        points=tuple(sorted(points, key=lambda point: point.evaluations)) if drawn else (),
+        choosing=choosing,
+        choosing_times=len(choosing_steps(process)),
+        heldout=heldout,
+        T=T,
+    )
+
+
+def choosing_steps(process: ForwardProcess, times: int = TIMES) -> list[int]:
+    """At most about ``times`` grid indices, even in log-SNR (where statistics are smooth), the ends included."""
+    if times >= process.T:
+        return list(range(1, process.T + 1))
+    snr = (process.f[1:] / process.g[1:]) ** 2
+    position = -np.log(np.maximum(snr, 1e-8))
+    even = np.searchsorted(position, np.linspace(position[0], position[-1], times)) + 1
+    # Some of those fall on one index where the grid is coarse; the rest of the budget goes evenly over the grid.
+    found = set(np.minimum(even, process.T).tolist())
+    spare = times - len(found)
+    found |= set(np.linspace(1, process.T, max(spare, 2)).round().astype(int).tolist())
+    return sorted(found)
+
+
+def schedule_of(point: Point, schedules: ScheduleSet) -> Schedule:
+    """The path of a point, with the options and fitted numbers of the DP schedules."""
+    match point.stride:
+        case "dp":
+            return schedules[point.budget]
+        case "quadratic":
+            return schedules.adopt(quadratic_stride(schedules.process, point.budget))
+        case _:  # even, and all steps, which any stride is then
+            return schedules.adopt(even_stride(schedules.process, point.budget))

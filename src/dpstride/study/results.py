@@ -1,0 +1,171 @@
+"""What a study found, as one JSON file from which every table and figure is drawn."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..evaluate.ablation import Ablation
+from ..evaluate.comparison import Comparison
+from .agreement import Agreement
+from .plan import ALL
+
+FORMAT = "dpstride-study-1"
+DIGITS = 6  # significant; standard errors are in the third
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far samples of one path are from real images; ``samples`` is always said with the number."""
+
+    stride: str
+    budget: int
+    samples: int
+    frechet: float
+    kernel: float
+    kernel_standard_error: float
+    bpd: float | None = None
+    bpd_standard_error: float | None = None
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """Everything that tables and figures of a study are made of, except the sample images.
+
+    ``curves[stride][budget]`` are held-out bits/dim with standard errors at every budget, ``paths[budget]`` the times that
+    the DP stride visits. ``features`` describes the extractor of ``distances``, None when none was used; ``floor`` is the
+    distance of real held-out images, which no samples can be expected to beat.
+    """
+
+    model: Mapping[str, Any]
+    process: Mapping[str, Any]
+    data: Mapping[str, Any]
+    options: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    curves: dict[str, dict[int, tuple[float, float]]]
+    paths: dict[int, tuple[float, ...]]
+    features: Mapping[str, Any] | None = None
+    distances: tuple[Distance, ...] = ()
+    floor: Distance | None = None
+    ablation: Ablation | None = None
+    agreement: Agreement | None = None
+    notes: tuple[str, ...] = ()
+    version: str = field(default=__version__)
+
+    @property
+    def T(self) -> int:
+        """Number of grid steps."""
+        return int(self.process["T"])
+
+    @property
+    def comparison(self) -> Comparison:
+        """The curves as the rest of the package knows them."""
+        return Comparison(
+            T=self.T,
+            curves=self.curves,
+            chosen={},
+            model=self.model,
+            options=self.options,
+            samples={"chosen": self.data["choosing"]["samples"], "heldout": self.data["heldout"]["samples"]},
+            seeds={"chosen": self.data["choosing"]["seed"], "heldout": self.data["heldout"]["seed"]},
+        )
+
+    @property
+    def distance_name(self) -> str:
+        """What the Fréchet distance on these features is called."""
+        return str(self.features["distance"]) if self.features else "distance"
+
+    @property
+    def sentence(self) -> str | None:
+        """Whether bits/dim and the distance agree, in words."""
+        return None if self.agreement is None else self.agreement.sentence(f"the {self.distance_name}")
+
+    def distance_at(self, stride: str, budget: int) -> Distance | None:
+        """The distance of a stride at a budget; at all steps every stride has the same."""
+        wanted = {stride, ALL} if budget == self.T else {stride}
+        return next((each for each in self.distances if each.stride in wanted and each.budget == budget), None)
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON, numbers to six digits."""
+        document = asdict(self)
+        document["curves"] = {stride: _columns(curve) for stride, curve in self.curves.items()}
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_text(_text(_plain({"format": FORMAT, **document})), encoding="utf-8")
+        temporary.replace(target)
+
+    @classmethod
+    def load(cls, path: str | Path) -> StudyResults:
+        """Read what `save` wrote."""
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            if (found := document.pop("format")) != FORMAT:
+                raise ValueError(f"format {found!r} is not {FORMAT!r}")
+            document["curves"] = {
+                stride: {
+                    budget: (bpd, math.nan if error is None else error)
+                    for budget, bpd, error in zip(curve["budgets"], curve["bpd"], curve["standard_error"], strict=True)
+                }
+                for stride, curve in document["curves"].items()
+            }
+            document["paths"] = {int(budget): tuple(times) for budget, times in document["paths"].items()}
+            document["distances"] = tuple(_distance(each) for each in document["distances"])
+            document["floor"] = None if document["floor"] is None else _distance(document["floor"])
+            document["ablation"] = None if document["ablation"] is None else _ablation(document["ablation"])
+            agreement = document["agreement"]
+            document["agreement"] = (
+                None if agreement is None else Agreement(**agreement | _nan(agreement, "correlation"))
+            )
+            document["notes"] = tuple(document["notes"])
+            return cls(**document)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: not results that `dpstride study` wrote ({error}).") from error
+
+
+def _columns(curve: Mapping[int, tuple[float, float]]) -> dict[str, list[Any]]:
+    budgets = sorted(curve)
+    return {
+        "budgets": budgets,
+        "bpd": [curve[budget][0] for budget in budgets],
+        "standard_error": [curve[budget][1] for budget in budgets],
+    }
+
+
+def _distance(document: dict[str, Any]) -> Distance:
+    return Distance(**document | _nan(document, "kernel_standard_error"))
+
+
+def _nan(document: dict[str, Any], name: str) -> dict[str, float]:
+    return {name: math.nan if document[name] is None else document[name]}
+
+
+def _ablation(document: dict[str, Any]) -> Ablation:
+    bpd = tuple(tuple(tuple(repeat) for repeat in size) for size in document["bpd"])
+    return Ablation(**document | {"sizes": tuple(document["sizes"]), "budgets": tuple(document["budgets"]), "bpd": bpd})
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN, and digits beyond the sixth are noise."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    """JSON with a line for each entry, so that the file is small and its differences can be read."""
+
+    def lines(value: Any) -> str:
+        if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+            return json.dumps(value, allow_nan=False, ensure_ascii=False)
+        return "[\n  " + ",\n  ".join(map(lines, value)) + "\n ]"
+
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {lines(value)}" for key, value in document.items()) + "\n}\n"

@@ -1,0 +1,89 @@
+"""A small classifier of Fashion-MNIST, whose last features measure how close samples are to real garments.
+
+Its Fréchet distance is called "Fréchet distance, fashion features" and nothing else: numbers of other networks, the FID
+above all, are on other scales. `python -m dpstride.zoo.train_classifier` makes it anew.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from ..evaluate.features.extractor import FeatureExtractor, digest_of
+
+WEIGHTS = "weights.safetensors"
+CLASSES = 10
+SIZE = 28
+# Input channels, output channels and stride of the 3 × 3 convolutions.
+LAYERS = ((1, 16, 1), (16, 32, 2), (32, 48, 1), (48, 64, 2), (64, 64, 1))
+DIMENSION = LAYERS[-1][1]
+
+
+class FashionClassifier(nn.Module):
+    """Five convolutions with rectifiers, averages over the image (the 64 features), one linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, stride, padding=1) for a, b, stride in LAYERS)
+        self.linear = nn.Linear(DIMENSION, CLASSES)
+
+    def features(self, x: Tensor) -> Tensor:
+        """x [n, 1, 28, 28] in [−1, 1] → [n, 64]."""
+        for convolution in self.convolutions:
+            x = relu(convolution(x))
+        return x.mean(dim=(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of the ten classes, [n, 10]."""
+        logits: Tensor = self.linear(self.features(x))
+        return logits
+
+
+def load_classifier(path: str | Path | None = None) -> FashionClassifier:
+    """The embedded classifier, or another of the same layout, ready for use."""
+    from safetensors.torch import load_file
+
+    network = FashionClassifier()
+    network.load_state_dict(load_file(folder() / WEIGHTS if path is None else path))
+    return network.eval()
+
+
+def fashion_features() -> FeatureExtractor:
+    """The embedded classifier's features of grey 28 × 28 images."""
+    network = load_classifier()
+
+    def features(images: Tensor) -> Tensor:
+        if tuple(images.shape[1:]) != (1, SIZE, SIZE):
+            raise ValueError(
+                f"The fashion features are those of grey {SIZE} × {SIZE} images, not of images {tuple(images.shape[1:])}. "
+                "Use inception:PATH, or an extractor of your own as package.module:function."
+            )
+        return network.features(images.float() / 127.5 - 1.0)
+
+    return FeatureExtractor(
+        name="fashion",
+        distance="Fréchet distance, fashion features",
+        dimension=DIMENSION,
+        fingerprint=digest_of(network.state_dict()),
+        function=features,
+    )
+
+
+def folder() -> Path:
+    """Where the weights and their card are."""
+    return Path(str(files("dpstride.zoo"))) / "classifier"
+
+
+def accuracy(network: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 500) -> float:
+    """Share of uint8 images [n, 1, 28, 28] that are given their label."""
+    right = 0
+    with torch.inference_mode():
+        for first in range(0, len(images), batch_size):
+            part = slice(first, first + batch_size)
+            logits = network(images[part].float() / 127.5 - 1.0)
+            right += int((logits.argmax(dim=1) == labels[part]).sum())
+    return right / len(images)

@@ -1,0 +1,387 @@
+"""The study: its parts against definitions, and the whole command on a model whose every number can be had otherwise."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dpstride import (
+    ForwardProcess,
+    ScheduleSet,
+    Statistics,
+    even_stride,
+    frechet_distance,
+    kernel_distance,
+    quadratic_stride,
+    sample,
+    score,
+)
+from dpstride.cli import _run
+from dpstride.evaluate.ablation import Ablation
+from dpstride.evaluate.features.extractor import to_levels
+from dpstride.report.paper import BUDGETS, PAPER, beside, pattern
+from dpstride.report.tables import Table, study_tables
+from dpstride.study.agreement import Agreement, agree
+from dpstride.study.plan import ALL, Point, choosing_steps, make_plan
+from dpstride.study.results import StudyResults
+
+MODULE = """
+import torch
+from dpstride.evaluate.features.extractor import FeatureExtractor
+from dpstride.zoo.mixture import mixture_data, mixture_denoiser
+
+def model():
+    return mixture_denoiser(T=40)
+
+def train():
+    return mixture_data(120, seed=0)
+
+def test():
+    return mixture_data(90, seed=1)
+
+def features():
+    function = lambda images: images.flatten(1)[:, :5].double() / 255.0
+    return FeatureExtractor("pixels", "Fréchet distance, pixels", 5, "1", function)
+"""
+WORDS = [
+    *("study", "study_module:model", "study_module:train", "--heldout", "study_module:test", "-o", "out"),
+    *("--features", "study_module:features", "--samples", "30", "-k", "4", "-k", "16"),
+    *("--choosing-samples", "64", "--heldout-samples", "40", "--batch-size", "16"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Where the study was run once."""
+    place = tmp_path_factory.mktemp("study")
+    (place / "study_module.py").write_text(MODULE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.syspath_prepend(str(place))
+        assert _run([*WORDS, "--quiet"]) == 0
+        yield place / "out"
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> StudyResults:
+    return StudyResults.load(folder / "results.json")
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+def test_bits_per_dim_are_those_of_the_strides_on_heldout_statistics(folder: Path, results: StudyResults) -> None:
+    schedules, heldout = ScheduleSet.load(folder / "schedules.json"), Statistics.load(folder / "heldout.safetensors")
+    assert schedules.budgets == list(range(1, 41))
+    for K in (1, 8, 33, 40):
+        strides = {
+            "even": even_stride(schedules.process, K),
+            "quadratic": quadratic_stride(schedules.process, K),
+            "dp": schedules[K],
+        }
+        for name, schedule in strides.items():
+            (expected,) = score(heldout, [schedules.adopt(schedule)])
+            assert results.curves[name][K][0] == pytest.approx(expected.bpd, rel=1e-5)
+            assert results.curves[name][K][1] == pytest.approx(expected.standard_error, rel=1e-5)
+    assert results.data["choosing"]["fingerprint"] != results.data["heldout"]["fingerprint"]
+    assert results.paths[4] == schedules[4].times
+
+
+def test_distances_are_those_of_the_samples_from_the_training_images(
+    folder: Path, results: StudyResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import study_module  # type: ignore[import-not-found]
+
+    schedules = ScheduleSet.load(folder / "schedules.json")
+    reference = study_module.features()(study_module.train())
+    assert [(each.stride, each.budget) for each in results.distances] == [
+        *((stride, K) for K in (4, 16) for stride in ("even", "quadratic", "dp")),
+        (ALL, 40),
+    ]
+    for found in results.distances:
+        schedule = {
+            "even": even_stride,
+            "quadratic": quadratic_stride,
+            "dp": lambda process, K: schedules[K],
+            ALL: even_stride,
+        }[found.stride](schedules.process, found.budget)
+        images = to_levels(sample(study_module.model(), schedules.adopt(schedule), n=30, seed=0))
+        features = study_module.features()(images)
+        assert found.frechet == pytest.approx(frechet_distance(features, reference), rel=1e-4)
+        kernel = kernel_distance(features, reference)
+        assert found.kernel == pytest.approx(kernel.value, rel=1e-4)
+        assert found.kernel_standard_error == pytest.approx(kernel.standard_error, rel=1e-4)
+        curve = results.curves["dp" if found.stride == ALL else found.stride]
+        assert found.bpd == pytest.approx(curve[found.budget][0])
+        assert found.samples == 30
+    assert results.floor is not None
+    assert results.floor.samples == 30
+    assert results.features is not None
+    assert results.features["distance"] == "Fréchet distance, pixels"
+
+
+def test_a_second_run_asks_the_network_nothing_and_says_the_same(
+    folder: Path, results: StudyResults, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import dpstride.denoiser
+
+    before = (folder / "results.json").read_bytes()
+    monkeypatch.setattr("dpstride.cli.study._expected_seconds", lambda study: 0.0)
+    monkeypatch.setattr("dpstride.report.study_figures.save_study_figures", lambda *arguments: [])  # they take seconds
+    monkeypatch.setattr(dpstride.denoiser.Denoiser, "__call__", None)
+    assert _run([*WORDS, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["agreement"] == results.sentence
+    assert (folder / "results.json").read_bytes() == before
+    assert [Path(file).name for file in said["files"]] == ["results.json", "tables.txt", "tables.md", "tables.tex"]
+
+
+def test_every_figure_is_there_and_can_be_opened(folder: Path) -> None:
+    names = {"bits_per_dim", "timesteps", "samples", "distances", "agreement", "ablation"}
+    assert {path.stem for path in (folder / "figures").iterdir()} == names
+    for name in names:
+        assert ElementTree.parse(folder / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
+        with Image.open(folder / "figures" / f"{name}.png") as image:
+            assert min(image.size) > 300
+            assert len(np.unique(np.asarray(image.convert("L")))) > 10
+
+
+def test_the_table_says_what_the_results_say(folder: Path, results: StudyResults) -> None:
+    for suffix in ("txt", "md", "tex"):
+        text = (folder / f"tables.{suffix}").read_text(encoding="utf-8")
+        for K in (8, 16, 32, 40):
+            bpd, error = results.curves["dp"][K]
+            assert re.search(rf"{bpd:.3f} (±|\\pm) {error:.3f}", text), (suffix, K)
+        assert "Fréchet distance, pixels" in text
+        assert "FID" not in text
+    assert results.sentence is not None
+    assert results.sentence in (folder / "tables.txt").read_text(encoding="utf-8")
+
+
+def test_a_dry_run_counts_and_does_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*WORDS, "--dry-run", "--json"]
+    words[words.index("out")] = "nothing"
+    assert _run(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    # (64 + 40) samples at 40 times; 30 samples of 3 strides at 4 and 16 steps and of all 40; 10 to look at, 3 strides of 32
+    assert said["evaluations"] == 104 * 40 + 30 * (3 * (4 + 16) + 40) + 10 * 3 * 32
+    assert not (folder.parent / "nothing").exists()
+
+
+def test_wrong_requests_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for change, message in [
+        (["--features", "vgg"], "features must be fashion, inception, inception:PATH, none or package.module:function"),
+        (["--features", "inception:nowhere.pth"], "nowhere.pth is not there"),
+        (["--features", "study_module:train"], "must return a dpstride FeatureExtractor, not Tensor"),
+        (["--choosing-samples", "500"], "500 samples were asked of DATA, which has 120"),
+        (["--seed", "1"], "holds other work"),
+    ]:
+        assert _run([*WORDS, *change]) == 2, change
+        assert message in capsys.readouterr().err
+
+
+def test_results_survive_a_round_trip_and_foreign_files_are_refused(results: StudyResults, tmp_path: Path) -> None:
+    results.save(tmp_path / "again.json")
+    assert StudyResults.load(tmp_path / "again.json") == results
+    without = replace(results, features=None, distances=(), floor=None, agreement=None, ablation=None)
+    without.save(tmp_path / "without.json")
+    assert StudyResults.load(tmp_path / "without.json") == without
+    assert [table.title for table in study_tables(without)] == [study_tables(results)[0].title]
+    document = json.loads((tmp_path / "again.json").read_text())
+    for wrong in ({**document, "format": "dpstride-study-9"}, {**document, "curves": 3}, [1]):
+        (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+        with pytest.raises(ValueError, match=r"wrong\.json: "):
+            StudyResults.load(tmp_path / "wrong.json")
+
+
+# --- plan ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_plan_is_what_two_hours_allow() -> None:
+    plan = make_plan(ForwardProcess.linear(1000))
+    scored = [point for point in plan.points if point.scored]
+    assert {(point.budget, point.samples) for point in scored} == {(K, 1000) for K in (8, 16, 32, 64, 128, 1000)}
+    assert sum(point.evaluations for point in scored) == 1000 * (3 * (8 + 16 + 32 + 64 + 128) + 1000)
+    assert {point.name for point in plan.points} >= {"even-256", "quadratic-256", "dp-256", "all-1000"}
+    assert plan.choosing_times == 1000
+    # 390 evaluations a second on two cores
+    assert (plan.sampling_evaluations + plan.statistics_evaluations) / 390 < 2 * 3600
+    # 4,000 steps: a quarter of the samples, unless more are asked for
+    long = make_plan(ForwardProcess.cosine(4000))
+    assert Point(ALL, 4000, 250, True) in long.points
+    assert Point(ALL, 4000, 7, True) not in long.points
+    assert Point(ALL, 4000, 70, True) in make_plan(ForwardProcess.cosine(4000), all_samples=70).points
+    assert 900 <= long.choosing_times <= 1000
+
+
+def test_short_grids_have_the_budgets_that_they_can() -> None:
+    plan = make_plan(ForwardProcess.linear(20), samples=5, budgets=[8, 20, 64])
+    assert {point.name for point in plan.points} == {"even-8", "quadratic-8", "dp-8", "all-20"}
+    assert make_plan(ForwardProcess.linear(20), drawn=False).points == ()
+    assert not any(point.scored for point in make_plan(ForwardProcess.linear(50), scored=False).points)
+    with pytest.raises(ValueError, match="Budgets must be at least 1 step, not 0"):
+        make_plan(ForwardProcess.linear(20), budgets=[0])
+    with pytest.raises(ValueError, match="at least 2 samples, not 1"):
+        make_plan(ForwardProcess.linear(20), samples=1)
+
+
+@pytest.mark.parametrize("process", [ForwardProcess.cosine(4000), ForwardProcess.rectified_flow(3000)])
+def test_times_that_choose_cover_the_grid(process: ForwardProcess) -> None:
+    steps = choosing_steps(process, 200)
+    assert (steps[0], steps[-1]) == (1, process.T)
+    assert 150 <= len(steps) <= 202
+    logsnr = np.log(np.maximum((process.f[steps] / process.g[steps]) ** 2, 1e-8))
+    whole = np.log((process.f[1] / process.g[1]) ** 2) - np.log(1e-8)
+    # No gap in log-SNR is wider than an even division of its range, unless the grid itself has that gap.
+    own = np.diff(np.log(np.maximum((process.f[1:] / process.g[1:]) ** 2, 1e-8)))
+    assert np.abs(np.diff(logsnr)).max() <= max(2.5 * whole / 200, np.abs(own).max() * 1.001)
+
+
+# --- agreement -------------------------------------------------------------------------------------------------------
+
+
+def test_rank_correlation_is_by_its_definition() -> None:
+    points = [(8, 6.0, 30.0), (8, 5.0, 31.0), (16, 4.0, 20.0), (16, 4.5, 10.0), (32, 3.9, 10.0)]
+    found = agree(points)
+    # Ranks of bits/dim 5 4 2 3 1, of distances 4 5 3 1.5 1.5 (a tie): Pearson's correlation of the two.
+    a, b = np.array([5, 4, 2, 3, 1.0]), np.array([4, 5, 3, 1.5, 1.5])
+    expected = ((a - 3) * (b - 3)).sum() / math.sqrt(((a - 3) ** 2).sum() * ((b - 3) ** 2).sum())
+    assert found.correlation == pytest.approx(expected)
+    assert (found.points, found.pairs, found.same_order) == (5, 2, 0)
+    rising = [(K, 1.0 + 1.0 / K, 3.0 + 1.0 / K) for K in (1, 2, 4)]
+    assert agree(rising).correlation == pytest.approx(1.0)
+    assert math.isnan(agree(rising[:2]).correlation)
+    assert math.isnan(agree([(1, 2.0, 3.0)] * 4).correlation)
+
+
+@pytest.mark.parametrize(
+    ("agreement", "verdict"),
+    [
+        (Agreement(0.95, 16, 14, 15), "So for this model the two agree."),
+        (Agreement(0.95, 16, 9, 15), "So for this model the two agree in part."),
+        (Agreement(0.95, 16, 5, 15), "So for this model the two do not agree."),
+        (Agreement(0.1, 16, 14, 15), "So for this model the two do not agree."),
+        (Agreement(-0.8, 4, 0, 0), "So for this model the two do not agree."),
+        (Agreement(math.nan, 2, 0, 0), "too few points"),
+    ],
+)
+def test_the_sentence_says_whether_they_agree(agreement: Agreement, verdict: str) -> None:
+    sentence = agreement.sentence("the FID")
+    assert verdict in sentence
+    assert "the FID" in sentence
+    if agreement.pairs:
+        assert f"{agreement.same_order} of {agreement.pairs} pairs" in sentence
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_the_same_in_three_ways() -> None:
+    table = Table(
+        "a & b_c", ("steps", "8", "all 10"), (("DP", ((1.23456, 0.01), None)), ("x%", ("text", (2.0, math.nan))))
+    )
+    assert table.text().splitlines() == [
+        "a & b_c",
+        "",
+        "steps              8  all 10",
+        "DP     1.235 ± 0.010        ",
+        "x%              text   2.000",
+    ]
+    assert table.markdown().splitlines() == [
+        "**a & b_c**",
+        "",
+        "| steps | 8 | all 10 |",
+        "|---|---:|---:|",
+        "| DP | 1.235 ± 0.010 |  |",
+        "| x% | text | 2.000 |",
+    ]
+    latex = table.latex()
+    assert r"\caption{a \& b\_c}" in latex
+    assert r"DP & $1.235 \pm 0.010$ &  \\" in latex
+    assert r"x\% & text & $2.000$ \\" in latex
+    assert latex.count("{") == latex.count("}")
+
+
+def test_only_fid_features_make_a_fid_and_a_kid(results: StudyResults) -> None:
+    assert results.features is not None
+    fid = replace(results, features={**results.features, "distance": "FID", "name": "inception"})
+    titles = [table.title for table in study_tables(fid)]
+    assert ": FID, 30 samples against 120 real images" in titles[1]
+    assert ": KID, 30 samples" in titles[2]
+    assert all("FID" not in table.title and "KID" not in table.title for table in study_tables(results))
+    assert study_tables(results)[2].title.partition(": ")[2].startswith("Kernel distance, pixels, 30 samples")
+
+
+def test_fewer_samples_of_all_steps_are_said_in_the_table(results: StudyResults) -> None:
+    fewer = tuple(replace(each, samples=8) if each.stride == ALL else each for each in results.distances)
+    table = study_tables(replace(results, distances=fewer))[1]
+    assert table.columns == ("steps", "4", "16", "all 40 (8 samples)")
+    assert [row[1][-1] for row in table.rows] == [table.rows[0][1][-1]] * 3  # all strides agree at all steps
+
+
+def test_the_ablation_table_is_mean_and_spread(results: StudyResults) -> None:
+    bpd = (((3.5, 2.2), (3.3, 2.0), (3.1, 2.4)), ((3.0, 2.0),))
+    found = replace(results, ablation=Ablation((8, 32), (4, 16), bpd, "sample", 1.0))
+    table = study_tables(found)[-1]
+    assert table.rows[0][0] == "8 samples"
+    np.testing.assert_allclose(table.rows[0][1], [(0.3, 0.2), (0.2, 0.2)], atol=1e-12)
+    assert len(table.rows) == 1
+
+
+# --- beside the paper ------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_numbers_are_those_of_the_method_page() -> None:
+    """Typed twice, from the paper, by different hands."""
+    page = (Path(__file__).parents[1] / "docs" / "method.md").read_text(encoding="utf-8")
+    printed = [
+        [float(cell) for cell in re.findall(r"\d\.\d\d", line)]
+        for line in page.splitlines()
+        if re.match(r"\|.*\| (even|quadratic|DP) \|", line)
+    ]
+    ours = [
+        [*PAPER[key].rows[stride], *([PAPER[key].all_steps] if stride == "even" else [])]
+        for key in ("simple", "vlb", "hybrid", "hybrid-imagenet")
+        for stride in ("even", "quadratic", "dp")
+    ]
+    assert printed == ours
+
+
+def test_ours_stand_beside_the_papers_as_losses_against_all_steps(results: StudyResults) -> None:
+    curves = {
+        stride: {K: (2.0 + shift + 8.0 / K, 0.01) for K in (*BUDGETS, 1000)}
+        for stride, shift in (("even", 0.5), ("quadratic", 0.2), ("dp", 0.0))
+    }
+    ours = replace(results, curves=curves, process={"T": 1000, "name": "linear", "kind": "discrete"})
+    text = beside(ours, "simple")
+    name = ours.model["name"]
+    assert f"| {name}, DP stride |  | +0.99 | +0.49 | +0.24 | +0.12 | +0.05 | +0.02 |" in text
+    assert "| CIFAR-10, L_simple (paper), DP stride |  | +0.86 | +0.26 | +0.06 | +0.01 | +0.00 | -0.01 |" in text
+    assert "| CIFAR-10, L_simple (paper), even stride | 3.73 (T = 1,000) | +3.22 |" in text
+    assert f"- {name}: DP is best, then quadratic, then even, at every budget; 128 DP steps are within 0.1" in text
+    assert "CIFAR" not in beside(ours, None)
+    assert "ImageNet" in beside(ours, "hybrid")
+
+
+def test_a_pattern_that_differs_is_named() -> None:
+    table = PAPER["simple"]
+    assert "at every budget; 32 DP steps are within 0.1" in pattern(table, paper=True)
+    swapped = replace(table, rows={**table.rows, "quadratic": (4.0, *table.rows["quadratic"][1:])})
+    assert "at 16, 32, 64, 128, 256 steps" in pattern(swapped)
+    hurting = replace(table, all_steps=3.9)
+    assert "DP at 32, 64, 128, 256 steps is better than all steps" in pattern(hurting)
+
+
+def test_no_point_is_named_twice() -> None:
+    points = make_plan(ForwardProcess.linear(1000)).points
+    assert all(a.name != b.name for a, b in itertools.combinations(points, 2))
