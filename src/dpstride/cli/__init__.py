@@ -19,6 +19,7 @@ from .demo import demo_command
 from .estimate import estimate_command
 from .evaluate import evaluate_command
 from .find import find_command
+from .launch import as_launched, join_launch, stop_at_termination
 from .models import models_command
 from .sample import sample_command
 from .solve import solve_command
@@ -57,7 +58,9 @@ for _command in (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors of the user become one message and an exit code, never a traceback."""
-    code = _run(arguments)
+    stop_at_termination()
+    with as_launched(cli, _verb(arguments)) as busy:
+        code = _run(arguments) if busy else 0
     if code == INTERRUPTED:
         # CPython may still end by the signal itself after Ctrl-C (exit code -2); everything is written, so leave now.
         sys.stdout.flush()
@@ -66,8 +69,13 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
+def _verb(arguments: list[str] | None) -> str | None:
+    return next(iter(sys.argv[1:] if arguments is None else arguments), None)
+
+
 def _run(arguments: list[str] | None) -> int:
     try:
+        join_launch(_verb(arguments))
         return int(cli.main(args=arguments, prog_name="dpstride", standalone_mode=False) or 0)
     except click.exceptions.Exit as stop:
         return stop.exit_code

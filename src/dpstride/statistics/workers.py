@@ -186,13 +186,17 @@ def join() -> Workers:
             raise ImportError(
                 "Several processes need Hugging Face accelerate; install it with pip install 'dpstride[workers]'."
             ) from error
+        import torch
         from torch import distributed
         from torch.distributed.distributed_c10d import _get_default_store
 
-        state = PartialState()
+        # accelerate takes processors for the devices only when it is told to.
+        state = PartialState(cpu=not (torch.cuda.is_available() or torch.xpu.is_available()))
         # Results are in main memory, whatever the devices talk by.
         group = None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
         _joined = Workers(state.process_index, state.num_processes, str(state.device), _get_default_store(), group)
+        assert _joined.size == int(os.environ["WORLD_SIZE"])
+        distributed.barrier(group)  # nobody ends before all are connected
         atexit.register(_leave)
     return _joined
 

@@ -1,0 +1,74 @@
+"""Stage 9. The command line as one of several processes: ``torchrun … -m dpstride``, ``accelerate launch … -m dpstride``.
+
+Every process runs the same command, so that each has the model and the data; the networks' work is spread by
+`statistics.workers`. Only the main process speaks and writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+# Verbs that spread work. The others have nothing to do for a second process; `study` itself knows which one it is in.
+SPREAD = ("find", "demo", "estimate", "study")
+OWN_OUTPUT = ("find", "demo", "estimate")
+
+
+def join_launch(verb: str | None) -> None:
+    """Join the other processes, if there are any and the verb has work for them."""
+    if _size() > 1 and verb in SPREAD:
+        from ..statistics.workers import join
+
+        join()
+
+
+@contextlib.contextmanager
+def as_launched(cli: click.Group, verb: str | None) -> Iterator[bool]:
+    """Be silent in every process but the main one; False in one that has nothing to do."""
+    if _size() == 1 or os.environ.get("RANK", "0") == "0":
+        yield True
+    elif verb not in SPREAD:
+        yield False
+    else:
+        with _in_silence(cli, verb):
+            yield True
+
+
+def stop_at_termination() -> None:
+    """Take SIGTERM, by which schedulers and launchers end a process, for Ctrl-C: what was done is kept."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _size() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextlib.contextmanager
+def _in_silence(cli: click.Group, verb: str) -> Iterator[None]:
+    """Say nothing, and write to a folder that is thrown away."""
+    with contextlib.ExitStack() as stack:
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
+        stack.enter_context(contextlib.redirect_stderr(nowhere))
+        if verb in OWN_OUTPUT:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+
+            def elsewhere(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+                return folder / Path(value).name
+
+            for parameter in cli.commands[verb].params:
+                if parameter.name == "output":
+                    parameter.callback = elsewhere
+        yield

@@ -1,0 +1,165 @@
+"""Several processes: started for real by torchrun, they give what one gives, bit for bit, and fail together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstride.cli import main
+from dpstride.statistics.workers import Workers, current
+
+TESTS = Path(__file__).parent
+# What every process runs: small_network's data and network, in float32 so that other batches would show.
+PROGRAM = """
+    import json, os, sys
+    import numpy as np
+    import torch
+    sys.path.insert(0, sys.argv[1])
+    from small_network import KINDS, PROCESS, Net, denoiser_of
+    from dpstride import ForwardProcess, estimate
+    from dpstride.statistics import units
+    from dpstride.statistics.storage import to_bytes
+    from dpstride.statistics.artefact import to_tensors
+    from dpstride.statistics.workers import join
+
+    folder, rank = sys.argv[2], os.environ.get("RANK", "alone")
+    workers = join()
+    report = {"rank": workers.rank, "size": workers.size, "steps": []}
+    units.RANGE = 10
+
+    def run(data, name, **options):
+        denoiser = denoiser_of(True, ForwardProcess.linear(24), network_dtype=torch.float32)
+        statistics = estimate(
+            denoiser, data, batch_size=5, progress=False, checkpoint=f"{folder}/{name}-{workers.size}", **options
+        )
+        report["steps"] += [t for call in denoiser.network.calls if len(call) > 2 for t in call]
+        return statistics
+
+    images = KINDS["uint8"][0]
+    few = run(images, "estimate", steps=[1, 5, 9, 24])
+    more = run(images, "estimate")  # a call that takes up another, as adaptive estimation does
+    report["same"] = to_bytes(to_tensors(more)[0]).hex()[-4000:]
+    sent = dict(workers.map(lambda n: {"x": np.full(2_000_000, n), "rank": np.array(workers.rank)}, list(range(6))))
+    if workers.main:
+        assert sorted(sent) == list(range(6)) and all((sent[n]["x"] == n).all() for n in sent)
+    assert workers.share({"a": [1, None]} if workers.main else None) == {"a": [1, None]}
+    if workers.size > 1:
+        try:  # one process has other data
+            run(images if workers.rank != 1 else images.flip(0), "other")
+        except Exception as error:
+            report["error"] = [type(error).__name__, str(error)]
+    with open(f"{folder}/report-{workers.size}-{rank}.json", "w") as file:
+        json.dump(report, file)
+"""
+
+
+def launch(folder: Path, processes: int) -> list[dict[str, Any]]:
+    """The program in so many processes; what each of them reports."""
+    (folder / "program.py").write_text(textwrap.dedent(PROGRAM))
+    words = [str(folder / "program.py"), str(TESTS), str(folder)]
+    runner = [sys.executable]
+    if processes > 1:
+        runner += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*runner, *words], capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob(f"report-{processes}-*.json"))]
+    assert [report["size"] for report in found] == [processes] * processes
+    return found
+
+
+def test_three_processes_give_what_one_gives_and_fail_together(tmp_path: Path) -> None:
+    (alone,) = launch(tmp_path, 1)
+    three = launch(tmp_path, 3)
+    assert (tmp_path / "estimate-3").read_bytes() == (tmp_path / "estimate-1").read_bytes()
+    assert [report["same"] for report in three] == [alone["same"]] * 3  # every process has the result
+    # Together they did what one did, and each had its share.
+    assert sum((Counter(report["steps"]) for report in three), Counter()) == Counter(alone["steps"])
+    assert all(report["steps"] for report in three)
+    assert three[1]["error"][0] == "OtherWorkError"
+    assert "Worker 1 holds other work: data.fingerprint" in three[1]["error"][1]
+    assert three[1]["error"][1].endswith("Start every process with the same model, data and options.")
+    for report in (three[0], three[2]):
+        assert report["error"][0] == "WorkerError"
+        assert report["error"][1].startswith("Worker 1: Worker 1 holds other work")
+    assert not (tmp_path / "other-3").exists()
+
+
+def test_one_process_needs_no_launch() -> None:
+    workers = Workers()
+    assert (workers.main, workers.size, current().size) == (True, 1, 1)
+    arrays = {"x": np.arange(3)}
+    assert workers.share_arrays(arrays) is arrays
+    assert workers.share([1]) == [1]
+    found = workers.map(lambda n: {"n": np.array(n)}, [3, 1])
+    assert [(unit, int(result["n"])) for unit, result in found] == [(3, 3), (1, 1)]
+    workers.fail(ValueError("nobody to tell"))
+
+
+def test_an_error_in_one_process_comes_after_what_was_finished() -> None:
+    """The same by threads and a store in memory, where the order of events can be chosen."""
+    import threading
+
+    import torch.distributed as distributed
+
+    from dpstride.statistics.workers import WorkerError
+
+    store = distributed.HashStore()
+    main, helper = Workers(0, 2, store=store), Workers(1, 2, store=store)
+    second, raised = threading.Event(), []
+
+    def helps() -> None:
+        def compute(n: int) -> dict[str, Any]:
+            if second.is_set():
+                raise ValueError("bad unit")
+            second.set()
+            return {"n": np.array(n)}
+
+        try:
+            for _ in helper.map(compute, list(range(50))):
+                pass
+        except ValueError as error:
+            raised.append(str(error))
+
+    thread = threading.Thread(target=helps)
+
+    def compute(n: int) -> dict[str, Any]:
+        if n == 0:
+            thread.start()
+        while n == 0 and not store.check(["dpstride/error"]):
+            pass
+        return {"n": np.array(n)}
+
+    found = []
+    results = main.map(compute, list(range(50)))
+    with pytest.raises(WorkerError, match="Worker 1: bad unit"):
+        found.extend(unit for unit, _ in results)
+    thread.join(timeout=60)
+    assert sorted(found) == [0, 1]  # its own unit, and the one that the other had finished
+    assert raised == ["bad unit"]
+
+
+def test_a_verb_without_shared_work_runs_in_the_main_process_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for rank, said in (("0", True), ("1", False)):
+            monkeypatch.setenv("WORLD_SIZE", "2")
+            monkeypatch.setenv("RANK", rank)
+            with pytest.raises(SystemExit) as end:
+                main(["models"])
+            assert end.value.code == 0
+            assert ("fashion-simple" in capsys.readouterr().out) == said
+    finally:
+        signal.signal(signal.SIGTERM, before)
