@@ -239,6 +239,22 @@ def test_importance_sampler_follows_the_root_of_the_second_moment():
     np.testing.assert_array_equal(copy.probabilities, sampler.probabilities)
 
 
+def test_loss_aware_draws_need_a_grid():
+    with pytest.raises(ValueError, match="continuous time"):
+        TrainingSettings(objective="flow", loss_aware=True)
+
+
+def test_a_checkpoint_from_before_loss_aware_draws_is_gone_on_with(tmp_path):
+    images, process = tiny_images(20), tiny_process("simple")
+    train(images, tmp_path, TrainingSettings(steps=4, **TINY), process=process, stop_at=2)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    del state["settings"]["loss_aware"]
+    torch.save(state, tmp_path / "checkpoint.pt")
+    with pytest.raises(ValueError, match="loss_aware = False, not True"):
+        train(images, tmp_path, TrainingSettings(steps=4, loss_aware=True, **TINY), process=process)
+    train(images, tmp_path, TrainingSettings(steps=4, **TINY), process=process)
+
+
 # --- the loop -------------------------------------------------------------------------------------------------------
 
 
@@ -266,10 +282,12 @@ def test_training_lowers_the_held_out_loss(objective, tmp_path):
     assert facts["variance"] == ("learned_range" if objective in ("hybrid", "vlb") else "posterior")
 
 
-@pytest.mark.parametrize("objective", ["simple", "vlb", "flow"])
-def test_an_interrupted_run_ends_bit_for_bit_as_an_undisturbed_one(objective, tmp_path):
+@pytest.mark.parametrize(
+    ("objective", "loss_aware"), [("simple", False), ("simple", True), ("vlb", False), ("flow", False)]
+)
+def test_an_interrupted_run_ends_bit_for_bit_as_an_undisturbed_one(objective, loss_aware, tmp_path):
     images, process = tiny_images(20), tiny_process(objective)  # 2 batches an epoch, 4 images left out of each
-    settings = TrainingSettings(objective=objective, steps=20, seed=3, **TINY)
+    settings = TrainingSettings(objective=objective, steps=20, seed=3, loss_aware=loss_aware, **TINY)
     options = {"process": process, "held_out": images[:10], "evaluate_every": 4, "checkpoint_every": 3}
     whole = train(images, tmp_path / "whole", settings, **options)
 
@@ -290,7 +308,7 @@ def test_an_interrupted_run_ends_bit_for_bit_as_an_undisturbed_one(objective, tm
     for i, moments in states[0]["optimiser"]["state"].items():
         for name, tensor in moments.items():
             assert torch.equal(tensor, states[1]["optimiser"]["state"][i][name])
-    if objective == "vlb":
+    if objective == "vlb" or loss_aware:
         assert torch.equal(states[0]["sampler"]["losses"], states[1]["sampler"]["losses"])
     losses = [[(r["step"], r["train_loss"], r["held_out_loss"]) for r in state["log"]] for state in states]
     assert losses[0] == losses[1]

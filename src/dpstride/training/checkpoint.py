@@ -26,6 +26,7 @@ PARTS: dict[str, type | tuple[type, ...]] = {
     "log": list,
     "recent": list,
 }
+LATER_SETTINGS = {"loss_aware": False}  # what checkpoints from before these settings were made with
 RECORD = {"step", "train_loss", "held_out_loss"}
 DAMAGED = "It is damaged or not a checkpoint of dpstride train: remove it to start anew, or train in another folder."
 
@@ -61,9 +62,10 @@ def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dic
         if not isinstance(record, dict) or not record.keys() >= RECORD or not all(map(_number, record.values())):
             raise UnreadableFileError(f"{path}: its log holds something that is not a record of a run. {DAMAGED}")
     for name, value in (settings or {}).items():
-        if name != "steps" and state["settings"].get(name) != value:
+        found = state["settings"].get(name, LATER_SETTINGS.get(name))
+        if name != "steps" and found != value:
             raise ValueError(
-                f"{path}: it was made with {name} = {state['settings'].get(name)!r}, not {value!r}. Give the same settings "
+                f"{path}: it was made with {name} = {found!r}, not {value!r}. Give the same settings "
                 "to go on with it, or another folder to start anew."
             )
     return state

@@ -26,6 +26,7 @@ NEUTRAL = ("export_only", "data")
 @click.option("--clip-norm", type=float, default=1.0, show_default=True, help="Largest norm of the gradient.")
 @click.option("--channels", default="24,48,64", show_default=True, help="Channels of each resolution.")
 @click.option("--layers-per-block", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--loss-aware", is_flag=True, help="Draw t where the loss is large; the objective stays the same.")
 @click.option("--from", "warm_start", type=click.Path(exists=True, path_type=Path), help="Model to start from.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
@@ -101,6 +102,8 @@ def _typed(context: click.Context) -> str:
         assert parameter.name is not None
         if context.get_parameter_source(parameter.name) is not ParameterSource.COMMANDLINE or parameter.name in NEUTRAL:
             continue
-        value = str(context.params[parameter.name])
-        words += [value] if isinstance(parameter, click.Argument) else [parameter.opts[-1], value]
+        value = [str(context.params[parameter.name])]
+        if isinstance(parameter, click.Option):
+            value = [parameter.opts[-1]] if parameter.is_flag else [parameter.opts[-1], *value]
+        words += value
     return shlex.join(words)

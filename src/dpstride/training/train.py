@@ -48,8 +48,13 @@ class TrainingSettings:
     seed: int = 0
     channels: tuple[int, ...] = DEFAULT_CHANNELS
     layers_per_block: int = 1
+    loss_aware: bool = False  # draw t where losses are large, weighted so that the objective stays; always so for vlb
 
     def __post_init__(self) -> None:
+        if self.loss_aware and setting_of(self.objective).kind == "continuous":
+            raise ValueError(
+                f"loss_aware draws grid indices, and {self.objective!r} trains in continuous time. Leave it out."
+            )
         setting_of(self.objective)
         for name in ("steps", "batch_size", "learning_rate", "clip_norm", "layers_per_block"):
             if not getattr(self, name) > 0:
@@ -147,7 +152,8 @@ class Run:
             load_weights(self.network, Path(warm_start))
         self.ema = AveragedModel(self.network, multi_avg_fn=_average_with(settings.ema_decay))
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
-        self.sampler = LossAwareSampler(self.process.T) if settings.objective == "vlb" else None
+        loss_aware = settings.loss_aware or settings.objective == "vlb"
+        self.sampler = LossAwareSampler(self.process.T) if loss_aware else None
         self.step, self.seconds = 0, 0.0
         self.log: list[dict[str, Any]] = []
         self.recent: list[float] = []

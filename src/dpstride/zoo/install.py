@@ -61,6 +61,9 @@ def model_card(name: str, facts: dict[str, Any], note: str = "") -> str:
         "fed as time": time_input,
         "reverse variance": facts["variance"],
         "clipping of the clean estimate": str(facts["clip"]),
+        "t in training": "drawn where losses are large, weighted so that the objective stays"
+        if facts.get("loss_aware") or facts["objective"] == "vlb"
+        else "uniform, stratified over the batch",
         "training data": f"the first {facts['images']:,} training images of Fashion-MNIST; no augmentation",
         "training": f"{facts['steps_done']:,} steps of batch {facts['batch_size']}, {facts['hours']:.1f} hours on one "
         f"CPU core{planned}",
