@@ -190,6 +190,33 @@ def test_wrong_requests_are_refused(folder: Path, capsys: pytest.CaptureFixture[
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("stride", ["dp", "even", "quadratic"])
+def test_samples_alone_along_any_stride(folder: Path, stride: str) -> None:
+    import study_module
+
+    words = [
+        "sample",
+        "study_module:model",
+        "out/schedules.json",
+        "-k",
+        "5",
+        "-n",
+        "6",
+        "--sampler",
+        "ddim",
+        "--eta",
+        "0.5",
+    ]
+    assert _run([*words, "--stride", stride, "-o", f"{stride}.npz"]) == 0
+    schedules = ScheduleSet.load(folder / "schedules.json")
+    schedule = {"even": even_stride, "quadratic": quadratic_stride, "dp": lambda _, K: schedules[K]}[stride](
+        schedules.process, 5
+    )
+    expected = to_levels(sample(study_module.model(), schedule, n=6, sampler="ddim", eta=0.5))
+    with np.load(folder.parent / f"{stride}.npz") as found:
+        np.testing.assert_array_equal(np.moveaxis(found["images"], -1, 1), expected)
+
+
 def test_results_survive_a_round_trip_and_foreign_files_are_refused(results: StudyResults, tmp_path: Path) -> None:
     results.save(tmp_path / "again.json")
     assert StudyResults.load(tmp_path / "again.json") == results

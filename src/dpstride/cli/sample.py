@@ -16,6 +16,13 @@ from .options import VARIANCES, model_option, output
 @click.argument("model")
 @click.argument("schedules", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--budget", "-k", required=True, type=int, help="Number of steps.")
+@click.option(
+    "--stride",
+    type=click.Choice(["dp", "even", "quadratic"]),
+    default="dp",
+    show_default=True,
+    help="The best path, or one made by hand with the same options.",
+)
 @click.option("-n", "count", default=64, show_default=True, type=click.IntRange(min=1), help="Number of samples.")
 @click.option(
     "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help=".png, .npy or .npz."
@@ -31,6 +38,7 @@ def sample_command(
     model: str,
     schedules: Path,
     budget: int,
+    stride: str,
     count: int,
     output: Path,
     variance: Any,
@@ -42,7 +50,7 @@ def sample_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Samples of MODEL along the best path of K steps: a PNG grid, or arrays.
+    """Samples of MODEL along a path of K steps: a PNG grid, or arrays.
 
     \b
     Example:
@@ -50,11 +58,15 @@ def sample_command(
     """
     from ..evaluate.sampling import sample as run
     from ..report.images import save_samples
-    from ..schedule import ScheduleSet
+    from ..schedule import ScheduleSet, even_stride, quadratic_stride
 
     if output.suffix not in (".png", ".npy", ".npz"):
         raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")
-    schedule = ScheduleSet.load(schedules)[budget]
+    chosen = ScheduleSet.load(schedules)
+    if stride == "dp":
+        schedule = chosen[budget]
+    else:
+        schedule = chosen.adopt({"even": even_stride, "quadratic": quadratic_stride}[stride](chosen.process, budget))
     loaded = load_model(model, model_options)
     images = run(
         loaded.denoiser,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..evaluate.comparison import STRIDES
+from ..reading.text import printable
 from ..study.results import Distance, StudyResults
 from .text import NAMES
 
@@ -86,7 +87,7 @@ def bits_per_dim_table(results: StudyResults) -> Table:
     rows = [(NAMES[stride], tuple(results.curves[stride].get(K) for K in budgets)) for stride in STRIDES]
     samples = comparison.samples
     return Table(
-        f"{results.model['name']}: bits/dim of {samples['heldout']:,} held-out samples, paths chosen on "
+        f"{_name(results)}: bits/dim of {samples['heldout']:,} held-out samples, paths chosen on "
         f"{samples['chosen']:,} others ({results.options['variance']} variance, {results.options['decoder']} decoder)",
         ("steps", *(_steps(K, results.T) for K in budgets)),
         tuple(rows),
@@ -131,10 +132,11 @@ def _distance_table(results: StudyResults, name: str, values: dict[Distance, tup
         written = f"{value:.4g}" + ("" if math.isnan(error) else f" ± {error:.2g}")
         floor = f"; {results.floor.samples:,} real held-out images have {written}"
     images = results.data["reference"]["images"]
-    # Three significant digits of the smallest value.
-    least = min(abs(value) for value, _ in values.values()) or 1.0
+    # Two digits of the smallest standard error, or three of the smallest value.
+    errors = [error for _, error in values.values() if error > 0.0]
+    least = min(errors) * 10.0 if errors else min(abs(value) for value, _ in values.values()) or 1.0
     return Table(
-        f"{results.model['name']}: {name}, {usual:,} samples against {images:,} real images ({results.settings['sampler']} "
+        f"{_name(results)}: {name}, {usual:,} samples against {images:,} real images ({results.settings['sampler']} "
         f"sampling{floor})",
         ("steps", *columns),
         tuple(rows),
@@ -152,10 +154,14 @@ def ablation_table(results: StudyResults) -> Table:
         cells: list[Cell] = [(sum(each) / len(each), _deviation(each)) for each in excess]
         rows.append((f"{size:,} samples", tuple(cells)))
     title = (
-        f"{results.model['name']}: held-out bits/dim that schedules found from fewer than {ablation.sizes[-1]:,} samples "
+        f"{_name(results)}: held-out bits/dim that schedules found from fewer than {ablation.sizes[-1]:,} samples "
         f"lose (mean ± standard deviation over {len(ablation.bpd[0])} draws)"
     )
     return Table(title, ("steps", *map(str, ablation.budgets)), tuple(rows), digits=4)
+
+
+def _name(results: StudyResults) -> str:
+    return printable(str(results.model["name"]), 60)
 
 
 def _deviation(values: Sequence[float]) -> float:

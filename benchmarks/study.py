@@ -1,0 +1,103 @@
+"""The paper's evaluation on every embedded model, as docs/study.md shows it.
+
+    python benchmarks/study.py                      all models: two hours each, on two cores
+    python benchmarks/study.py fashion-simple       one of them
+    python benchmarks/study.py --page-only          write the page again from what is there
+
+Each model goes through the command that a user would type; it resumes after an interruption. Then results and figures
+are copied to docs/study, and the page's part between its markers is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from dpstride import zoo
+from dpstride.cli import main as dpstride
+from dpstride.report.paper import beside
+from dpstride.report.tables import study_tables
+from dpstride.study.results import StudyResults
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "study.md"
+KEPT = ROOT / "docs" / "study"
+RUNS = ROOT / "runs" / "study"
+FIGURES = {
+    "bits_per_dim": "held-out bits/dim against the number of steps",
+    "timesteps": "the times that the DP stride visits",
+    "distances": "distances against the number of steps",
+    "agreement": "distance against bits/dim",
+    "ablation": "what few samples lose",
+    "samples": "samples along the strides, below real images",
+}
+
+
+def words_of(name: str, more: list[str]) -> list[str]:
+    output = str((RUNS / name).relative_to(ROOT))
+    return ["study", name, "fashion-train", "--heldout", "fashion-test", "-o", output, *more]
+
+
+def run(name: str, more: list[str]) -> None:
+    words = words_of(name, more)
+    print("$ dpstride", *words, flush=True)
+    try:
+        dpstride(words)
+    except SystemExit as stop:
+        if stop.code:
+            raise
+    kept = KEPT / name
+    kept.mkdir(parents=True, exist_ok=True)
+    shutil.copy(RUNS / name / "results.json", kept)
+    for figure in FIGURES:
+        for suffix in ("png", "svg"):
+            source = RUNS / name / "figures" / f"{figure}.{suffix}"
+            if source.is_file():
+                shutil.copy(source, kept)
+    (kept / "command.txt").write_text("dpstride " + " ".join(words) + "\n", encoding="utf-8")
+
+
+def write_page() -> None:
+    parts = [section(name) for name in zoo.names() if (KEPT / name / "results.json").is_file()]
+    text = PAGE.read_text(encoding="utf-8")
+    body = "\n".join(parts)
+    text = re.sub(
+        r"(<!-- study:begin -->\n).*(<!-- study:end -->)",
+        lambda found: found[1] + body + found[2],
+        text,
+        flags=re.DOTALL,
+    )
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def section(name: str) -> str:
+    results = StudyResults.load(KEPT / name / "results.json")
+    objective = zoo.describe(name)["objective"]
+    command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
+    parts = [f"### {name}\n", f"```console\n$ {command}\n```\n", beside(results, objective)]
+    parts += [table.markdown() for table in study_tables(results)]
+    parts += [f"{results.sentence}\n"] if results.sentence else []
+    parts += [f"- {note}" for note in results.notes]
+    parts += ["" if results.notes else None]
+    for figure, words in FIGURES.items():
+        if (KEPT / name / f"{figure}.png").is_file():
+            parts.append(f"![{name}: {words}](study/{name}/{figure}.png)\n")
+    return "\n".join(part for part in parts if part is not None) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="models; every embedded one when none is given")
+    parser.add_argument("--page-only", action="store_true")
+    parser.add_argument(
+        "--study-option", action="append", default=[], help="passed on, e.g. --study-option=--samples=200"
+    )
+    arguments = parser.parse_args()
+    if not arguments.page_only:
+        for each in arguments.names or zoo.names():
+            run(each, arguments.study_option)
+    write_page()
+    sys.exit(0)
