@@ -182,7 +182,7 @@ def test_weights_that_are_missing_or_of_another_network_are_refused(
         with pytest.raises(ValueError, match=message):
             inception._filled(state | wrong, tmp_path)
     (tmp_path / "wrong.pth").write_bytes(b"PK truncated")
-    with pytest.raises(ValueError, match="not a whole file of weights"):
+    with pytest.raises(ValueError, match="not a plain checkpoint"):
         inception_features(tmp_path / "wrong.pth")
     torch.save([1, 2], tmp_path / "wrong.pth")
     with pytest.raises(ValueError, match="not a plain dictionary of weights"):

@@ -325,6 +325,20 @@ def edited_checkpoint(content: bytes) -> st.SearchStrategy[bytes]:
 
 
 @st.composite
+def edited_old_checkpoint(draw: Draw, content: bytes) -> bytes:
+    """One of the five pickles edited, or the storages behind them."""
+    parts, start = [], 0
+    for _ in range(5):
+        end = start + list(pickletools.genops(content[start:]))[-1][2] + 1  # type: ignore[operator]
+        parts.append(content[start:end])
+        start = end
+    at = draw(st.sampled_from([0, 1, 2, 3, 3, 3, 3, 4, 5]))
+    parts.append(content[start:])
+    parts[at] = draw(damaged(parts[at], parts[3]) if at == 5 else edited_pickle(parts[at]))
+    return b"".join(parts)
+
+
+@st.composite
 def edited_pickle(draw: Draw, program: bytes) -> bytes:
     """A pickle with instructions changed, dropped, repeated or put in."""
     places = [position for _, _, position in pickletools.genops(program) if position is not None]

@@ -99,6 +99,60 @@ def use_comparison(comparison: Any) -> None:
     comparison.save("/dev/null")
 
 
+def make_study(folder: Path) -> None:
+    from dpstride.evaluate.ablation import Ablation
+    from dpstride.study.agreement import Agreement
+    from dpstride.study.results import Distance, StudyResults
+
+    curve = {K: (4.0 / K, 0.1) for K in (1, 2, 6)}
+    distance = Distance("dp", 2, 64, 3.0, 0.5, 0.1, 2.0, 0.1)
+    StudyResults(
+        model={"name": "small"},
+        process={"T": 6, "name": "linear", "kind": "discrete"},
+        data={"choosing": {"samples": 4, "seed": 0}, "heldout": {"samples": 4, "seed": 1}, "reference": {"images": 9}},
+        options={"variance": "posterior", "decoder": "upper"},
+        settings={"samples": 64, "sampler": "ancestral"},
+        curves={"even": curve, "quadratic": curve, "dp": curve},
+        paths={1: (6.0, 0.0), 2: (6.0, 2.0, 0.0)},
+        features={"distance": "Fréchet distance", "name": "small features"},
+        distances=(distance,),
+        floor=distance,
+        ablation=Ablation((2, 4), (1, 2), (((2.0, 1.0), (2.1, 1.1)), ((2.0, 1.0),)), "sample", 1.0),
+        agreement=Agreement(0.9, 6, 5, 6),
+        notes=("a note",),
+    ).save(folder / "results.json")
+
+
+def read_study(folder: Path) -> Any:
+    from dpstride.study.results import StudyResults
+
+    return StudyResults.load(folder / "results.json")
+
+
+def use_study(results: Any) -> None:
+    assert results.comparison.sentence()
+    assert results.sentence is None or isinstance(results.sentence, str)
+    from dpstride.report.tables import study_tables
+
+    for table in study_tables(results):
+        assert table.text()
+        assert table.markdown()
+        assert table.latex()
+
+
+def make_adaptive(folder: Path) -> None:
+    from dpstride.adaptive.report import AdaptiveReport, Regret
+
+    report = AdaptiveReport(6, 4, (6, 3, 1), 2, 0.1, {2: Regret(0.01, 0.0, 0.05)}, "noise", 30)
+    report.save(folder / "adaptive.json")
+
+
+def read_adaptive(folder: Path) -> Any:
+    from dpstride.adaptive.report import AdaptiveReport
+
+    return AdaptiveReport.load(folder / "adaptive.json")
+
+
 # --- data --------------------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +172,11 @@ def make_npz(folder: Path) -> None:
 
 def make_tensors(folder: Path) -> None:
     torch.save({"images": IMAGES, "class_labels": torch.arange(6), "scale": torch.ones(6, 2).half()}, folder / "a.pt")
+
+
+def make_old_tensors(folder: Path) -> None:
+    saved = {"images": IMAGES, "class_labels": torch.arange(6)}
+    torch.save(saved, folder / "a.pt", _use_new_zipfile_serialization=False)
 
 
 def make_safetensors(folder: Path) -> None:
@@ -323,6 +382,16 @@ READERS: dict[str, Reader] = {
     "comparison.json": Reader(
         make_comparison, read_comparison, use_comparison, {"comparison.json": json_with("dp", "name", "1")}, share=90
     ),
+    "study results.json": Reader(
+        make_study, read_study, use_study, {"results.json": json_with("dp", "name", "T", "samples")}, share=50
+    ),
+    "adaptive report": Reader(
+        make_adaptive,
+        read_adaptive,
+        lambda report: report.sentence(),
+        {"adaptive.json": json_with("2", "believed")},
+        share=20,
+    ),
     "data .npy": Reader(
         lambda folder: np.save(folder / "a.npy", IMAGES.numpy()),
         read_named("a.npy"),
@@ -333,6 +402,9 @@ READERS: dict[str, Reader] = {
     "data .npz": Reader(make_npz, read_named("a.npz"), use_data, {"a.npz": both(mutations.edited_npz)}, share=90),
     "data .pt": Reader(
         make_tensors, read_named("a.pt"), use_data, {"a.pt": both(mutations.edited_checkpoint)}, share=110
+    ),
+    "data .pt of old torch": Reader(
+        make_old_tensors, read_named("a.pt"), use_data, {"a.pt": both(mutations.edited_old_checkpoint)}, share=50
     ),
     "data .safetensors": Reader(
         make_safetensors,

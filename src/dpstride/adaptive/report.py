@@ -10,6 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
+from ..reading.types import check_types
+
 FORMAT = "dpstride-adaptive-1"
 Stopped = Literal["reached", "noise", "limit", "every step"]
 
@@ -107,10 +111,17 @@ class AdaptiveReport:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AdaptiveReport:
         """Read what `save` wrote."""
+        document = read_json_object(path)
         try:
-            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: not a report that an adaptive estimate wrote ({error}).") from error
+            report = cls.from_dict(document)
+            check_types(report)
+            if not report.regret or (report.stopped == "noise") != (report.samples_needed is not None):
+                raise ValueError("it has no regret, or needs samples although noise is not what stopped it")
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise UnreadableFileError(
+                f"{path}: not a report that an adaptive estimate wrote ({error!s:.300})."
+            ) from error
+        return report
 
 
 def samples_for(samples: int, regret: float, tolerance: float) -> int:

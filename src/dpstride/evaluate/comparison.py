@@ -19,6 +19,7 @@ from ..costs.elbo import elbo_costs
 from ..costs.table import CostTable
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
+from ..reading.types import check_types
 from ..schedule import ScheduleSet, even_stride, quadratic_stride
 from ..statistics.artefact import Statistics
 
@@ -95,29 +96,22 @@ class Comparison:
                     "warnings": tuple(document["warnings"]),
                 }
             )
-            comparison._check()
+            check_types(comparison)
+            comparison.check()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnreadableFileError(f"{path}: not a comparison that dpstride wrote ({error!s:.300}).") from error
         return comparison
 
-    def _check(self) -> None:
-        """What tables, figures and pages rely on, and only a damaged file can have wrong."""
-        if isinstance(self.T, bool) or not isinstance(self.T, int) or self.T < 1:
-            raise ValueError(f"T must be a whole number of steps, not {self.T!r:.80}")
+    def check(self) -> None:
+        """Raise unless it has what tables, figures and pages rely on; only a damaged file has not."""
         if set(self.curves) != set(STRIDES):
             raise ValueError(f"the strides must be {', '.join(STRIDES)}, not {', '.join(self.curves):.80}")
         if not self.curves["dp"] or any(curve.keys() != self.curves["dp"].keys() for curve in self.curves.values()):
             raise ValueError("the strides must have the same budgets, at least one")
         if not all(1 <= budget <= self.T for budget in self.curves["dp"]):
             raise ValueError(f"budgets must lie in 1 … {self.T}")
-        for name, kind in (("model", object), ("options", object), ("samples", int), ("seeds", int)):
-            part = getattr(self, name)
-            if not isinstance(part, dict) or not all(isinstance(value, kind) for value in part.values()):
-                raise ValueError(f"{name} must be named values")
         if not isinstance(self.model.get("name"), str) or not isinstance(self.options.get("variance"), str):
             raise ValueError("the model must have a name, and the options a variance")
-        if not all(isinstance(warning, str) for warning in self.warnings):
-            raise ValueError("warnings must be text")
 
 
 def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:

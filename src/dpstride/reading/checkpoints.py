@@ -1,9 +1,10 @@
 """Stage 0. Checkpoints of torch.save (.pt, .pth, .bin) read as data, without unpickling them.
 
-Such a file is a zip of raw tensors and of a pickle that says what they are. A pickle is a program; torch.load's
-``weights_only`` runs it with few functions, and has been escaped more than once (GHSA-53q9-r3pm-6pq6 up to torch 2.5,
-GHSA-63cw-57p8-fm3p up to 2.9). Here it is not run at all: its instructions are listed, and those that a plain checkpoint
-is made of are followed to build dicts, lists, tuples, numbers, text and plain tensors. Anything else is refused by name.
+Such a file is raw tensors and a pickle that says what they are: a zip of them, or one after the other in files of torch
+before 1.6. A pickle is a program; torch.load's ``weights_only`` runs it with few functions, and has been escaped more
+than once (GHSA-53q9-r3pm-6pq6 up to torch 2.5, GHSA-63cw-57p8-fm3p up to 2.9). Here it is not run at all: its
+instructions are listed, and those that a plain checkpoint is made of are followed to build dicts, lists, tuples, numbers,
+text and descriptions of tensors. Anything else is refused by name. Tensors are filled when all of that is known to fit.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import math
 import os
 import pickletools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
-from .archives import Archive, check_one_directory, open_archive
+from .archives import CHUNK, Archive, check_one_directory, open_archive
 from .limits import UnreadableFileError, check_unpacked
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 DEEPEST = 64
 MOST_AXES = 16
 LARGEST = 2**48
 REMEDY = "Save plain tensors, numbers and text, for example torch.save(model.state_dict(), file)."
+OLD_MAGIC = 0x1950A86A20F9469CFC6C  # the first object of a file of torch before 1.6
+OLD_PROTOCOL = 1001
 # Names that a pickle may mention, and what each stands for here; none of them is looked up or called.
 STORAGES = {
     "torch DoubleStorage": "float64",
@@ -40,10 +41,17 @@ STORAGES = {
     "torch BoolStorage": "bool",
     "torch.storage UntypedStorage": "uint8",
 }
+ITEMSIZES = {
+    **dict.fromkeys(("float64", "int64", "uint64"), 8),
+    **dict.fromkeys(("float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+}
 DTYPES = {f"torch {name}": name for name in (*STORAGES.values(), "uint16", "uint32", "uint64")}
 FUNCTIONS = {
     "collections OrderedDict",
     "torch Size",
+    "torch._utils _rebuild_tensor",
     "torch._utils _rebuild_tensor_v2",
     "torch._utils _rebuild_tensor_v3",
     "torch._utils _rebuild_parameter",
@@ -53,45 +61,117 @@ NAMES = FUNCTIONS | STORAGES.keys() | DTYPES.keys()
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Any:
     """What torch.save wrote: a tensor, or dicts, lists and tuples of tensors, numbers and text; tensors are on the CPU."""
-    return _read(Path(path), with_values=True)
+    return _read(Path(path), fill=True)
 
 
 def check_checkpoint(path: str | os.PathLike[str]) -> int:
     """Raise unless `read_checkpoint` would read this file as a dict of tensors, and return their number; none is read."""
-    loaded = _read(Path(path), with_values=False)
-    if not isinstance(loaded, dict) or not all(isinstance(k, str) and _is_tensor(v) for k, v in loaded.items()):
+    loaded = _read(Path(path), fill=False)
+    if not isinstance(loaded, dict) or not all(
+        isinstance(k, str) and isinstance(v, _Tensor) for k, v in loaded.items()
+    ):
         raise UnreadableFileError(f"{path}: not a dict of named tensors. {REMEDY}")
     return len(loaded)
 
 
-def _read(path: Path, with_values: bool) -> Any:
+def _read(path: Path, fill: bool) -> Any:
     if not path.is_file():
         raise UnreadableFileError(f"{path}: there is no such file.")
-    with path.open("rb") as file:
-        if file.read(4) != b"PK\x03\x04":
-            raise UnreadableFileError(
-                f"{path}: not a checkpoint of torch.save as it is since torch 1.6 (a zip). Load an older one in a place "
-                "where it can do no harm, and save its tensors again."
-            )
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(4) == b"PK\x03\x04"
+            if not zipped:
+                file.seek(0)
+                return _read_old(path, _Bounded(file, path.stat().st_size), fill)
+    except OSError as error:
+        raise UnreadableFileError(f"{path}: cannot be read ({error}).") from error
     with open_archive(path) as archive:
-        check_one_directory(path, archive)
-        roots = [name.removesuffix("data.pkl") for name in archive.sizes if name.endswith("/data.pkl")]
-        if len(roots) != 1 or f"{roots[0]}constants.pkl" in archive.sizes:
-            raise UnreadableFileError(f"{path}: not a plain checkpoint, but another archive (TorchScript?). {REMEDY}")
-        if archive.sizes.get(f"{roots[0]}byteorder", 0) > 6:
-            raise UnreadableFileError(f"{path}: not a plain checkpoint (its byte order is not a word). {REMEDY}")
-        order = (
-            archive.read(f"{roots[0]}byteorder").decode("latin-1") if f"{roots[0]}byteorder" in archive.sizes else ""
+        return _read_zip(path, archive, fill)
+
+
+def _read_zip(path: Path, archive: Archive, fill: bool) -> Any:
+    check_one_directory(path, archive)
+    roots = [name.removesuffix("data.pkl") for name in archive.sizes if name.endswith("/data.pkl")]
+    if len(roots) != 1 or f"{roots[0]}constants.pkl" in archive.sizes:
+        raise UnreadableFileError(f"{path}: not a plain checkpoint, but another archive (TorchScript?). {REMEDY}")
+    root, order = roots[0], "little"
+    if f"{root}byteorder" in archive.sizes:
+        order = archive.read(f"{root}byteorder")[:20].decode("latin-1")
+    if order != sys.byteorder:
+        raise UnreadableFileError(
+            f"{path}: its byte order is {order!r}, not {sys.byteorder!r}. Save it on this machine."
         )
-        if (order or "little") != sys.byteorder:
-            raise UnreadableFileError(
-                f"{path}: its byte order is {order!r}, not {sys.byteorder!r}. Save it on this machine."
-            )
-        builder = _Builder(path, archive, roots[0], with_values)
-        try:
-            return builder.run(bytes(archive.read(f"{roots[0]}data.pkl")))
-        except (IndexError, KeyError, TypeError, AttributeError) as error:
-            raise UnreadableFileError(f"{path}: not a plain checkpoint (its pickle is damaged). {REMEDY}") from error
+    builder = _Builder(path)
+    result = builder.run(bytes(archive.read(f"{root}data.pkl")))
+    for storage in builder.storages.values():
+        held = archive.sizes.get(f"{root}data/{storage.key}")
+        builder.check(held == storage.bytes, f"a tensor's storage of {storage.bytes} bytes is {held} bytes long")
+    return _filled(result, lambda storage: archive.read(f"{root}data/{storage.key}")) if fill else result
+
+
+def _read_old(path: Path, file: _Bounded, fill: bool) -> Any:
+    """Five pickles (magic, version, machine, the object, the order of its storages), then the storages' numbers."""
+    builder = _Builder(path)
+    if builder.run(file) != OLD_MAGIC or builder.run(file) != OLD_PROTOCOL:
+        raise UnreadableFileError(f"{path}: not a checkpoint of torch.save. {REMEDY}")
+    machine = builder.run(file)
+    builder.check(
+        isinstance(machine, dict) and machine.get("little_endian") is True, "its numbers are not little-endian"
+    )
+    result, keys = builder.run(file), builder.run(file)
+    named = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    builder.check(named and sorted(keys) == sorted(builder.storages), "its storages are not all there")
+    places = {}
+    for key in keys:
+        storage, place = builder.storages[key], file.tell() + 8
+        count = int.from_bytes(file.read(8), "little")
+        builder.check(count == storage.count and place + storage.bytes <= file.size, "a tensor's storage is cut off")
+        places[key] = place
+        file.seek(place + storage.bytes)
+
+    def contents(storage: _Storage) -> bytearray:
+        file.seek(places[storage.key])
+        content = bytearray(storage.bytes)
+        for start in range(0, len(content), CHUNK):
+            content[start : start + CHUNK] = file.read(min(CHUNK, len(content) - start))
+        return content
+
+    return _filled(result, contents) if fill else result
+
+
+def _filled(result: Any, contents: Callable[[_Storage], bytearray]) -> Any:
+    """``result`` with tensors in place of their descriptions; its depth is bounded, and no container is in it twice."""
+    import torch
+
+    flat: dict[str, bytearray] = {}
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: fill(inner) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(fill(inner) for inner in value)
+        if not isinstance(value, _Tensor):
+            return value
+        dtype = getattr(torch, value.dtype)
+        if not math.prod(value.size):
+            return torch.empty(value.size, dtype=dtype)
+        if value.storage.key not in flat:
+            flat[value.storage.key] = contents(value.storage)
+        whole = torch.frombuffer(flat[value.storage.key], dtype=dtype)
+        return whole.as_strided(value.size, value.stride, value.offset)
+
+    return fill(result)
+
+
+class _Bounded:
+    """A file of which no more is asked than it has: Python takes memory for what is asked."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.size, self.tell, self.seek, self.readline = size, file.tell, file.seek, file.readline
+        self._read = file.read
+
+    def read(self, count: int) -> bytes:
+        return self._read(max(0, min(count, self.size - self.tell())))
 
 
 @dataclass(frozen=True)
@@ -103,36 +183,61 @@ class _Name:
 
 @dataclass(frozen=True)
 class _Storage:
-    """Raw bytes of the archive, and what they are to be read as."""
+    """Raw numbers somewhere in the file."""
 
     key: str
     dtype: str
-    size: int  # elements
+    count: int
+
+    @property
+    def bytes(self) -> int:
+        return self.count * _itemsize(self.dtype)
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A view of a storage, within its bounds."""
+
+    storage: _Storage
+    dtype: str
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
 class _Builder:
     """The stack machine of pickle's protocol 2, with plain containers only and no way to call anything."""
 
-    def __init__(self, path: Path, archive: Archive, root: str, with_values: bool) -> None:
-        self.path, self.archive, self.root, self.with_values = path, archive, root, with_values
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.storages: dict[str, _Storage] = {}
+        self.total = 0
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
-        self.storages: dict[str, Any] = {}
-        self.total = 0
 
-    def run(self, program: bytes) -> Any:
-        for opcode, argument, _ in pickletools.genops(program):
-            if opcode.name == "STOP":
-                break
-            self._step(opcode.name, argument)
-        if len(self.stack) != 1 or self.marks:
-            raise self._refuse("its pickle is not complete")
+    def run(self, program: Any) -> Any:
+        """What the next pickle of ``program`` (bytes or a file) describes."""
+        self.stack, self.marks, self.memo = [], [], {}
+        try:
+            for opcode, argument, _ in pickletools.genops(program):
+                if opcode.name != "STOP":
+                    self._step(opcode.name, argument)
+        except UnreadableFileError:
+            raise
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+            raise self._refusal("its pickle is damaged") from error
+        self.check(len(self.stack) == 1 and not self.marks, "its pickle is not complete")
         (result,) = self.stack
         self._check_result(result)
         return result
 
-    def _refuse(self, what: str) -> UnreadableFileError:
+    def check(self, good: bool, otherwise: str) -> None:
+        """Refuse the file unless ``good``."""
+        if not good:
+            raise self._refusal(otherwise)
+
+    def _refusal(self, what: str) -> UnreadableFileError:
         return UnreadableFileError(f"{self.path}: not a plain checkpoint, no code in it is run: {what:.120}. {REMEDY}")
 
     def _step(self, opcode: str, argument: Any) -> None:
@@ -140,7 +245,7 @@ class _Builder:
         match opcode:
             case "PROTO":
                 if argument != 2:
-                    raise self._refuse(f"pickle protocol {argument}, torch.save's own is 2")
+                    raise self._refusal(f"pickle protocol {argument}, torch.save's own is 2")
             case "NONE":
                 stack.append(None)
             case "NEWTRUE" | "NEWFALSE":
@@ -155,8 +260,7 @@ class _Builder:
                 stack.append(())
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
                 count = int(opcode[-1])
-                if len(stack) < count:
-                    raise self._refuse("its pickle is damaged")
+                self.check(len(stack) >= count, "its pickle is damaged")
                 stack[-count:] = [tuple(stack[-count:])]
             case "MARK":
                 self.marks.append(stack)
@@ -177,14 +281,14 @@ class _Builder:
             case "BUILD":  # attributes of an OrderedDict: a state dictionary's _metadata, which nothing here needs
                 stack.pop()
                 if not isinstance(stack[-1], dict):
-                    raise self._refuse("it sets attributes of an object")
+                    raise self._refusal("it sets attributes of an object")
             case "BINPUT" | "LONG_BINPUT":
                 self.memo[argument] = stack[-1]
             case "BINGET" | "LONG_BINGET":
                 stack.append(self._remembered(argument))
             case "GLOBAL":
                 if argument not in NAMES:
-                    raise self._refuse(f"it names {argument!r:.80}")
+                    raise self._refusal(f"it names {argument!r:.80}")
                 stack.append(_Name(argument))
             case "BINPERSID":
                 stack.append(self._storage(stack.pop()))
@@ -192,7 +296,7 @@ class _Builder:
                 arguments, function = stack.pop(), stack.pop()
                 stack.append(self._build(function, arguments))
             case _:
-                raise self._refuse(f"its pickle has the instruction {opcode}")
+                raise self._refusal(f"its pickle has the instruction {opcode}")
 
     def _close(self) -> list[Any]:
         self.stack = self.marks.pop()
@@ -200,16 +304,16 @@ class _Builder:
 
     def _extend(self, values: list[Any]) -> None:
         if not isinstance(self.stack[-1], list):
-            raise self._refuse("it appends to something that is not a list")
+            raise self._refusal("it appends to something that is not a list")
         self.stack[-1].extend(values)
 
     def _update(self, pairs: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict) or len(pairs) % 2:
-            raise self._refuse("it sets items of something that is not a dict")
+            raise self._refusal("it sets items of something that is not a dict")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             if not isinstance(key, (str, int)):
-                raise self._refuse(f"a key is a {type(key).__name__}, not text or a whole number")
+                raise self._refusal(f"a key is a {type(key).__name__}, not text or a whole number")
             target[key] = value
 
     def _remembered(self, place: int) -> Any:
@@ -221,65 +325,62 @@ class _Builder:
         if isinstance(value, (dict, list)) or (
             isinstance(value, tuple) and any(isinstance(inner, (dict, list, tuple)) for inner in value)
         ):
-            raise self._refuse("it holds one list or dict in two places")
+            raise self._refusal("it holds one list or dict in two places")
         return value
 
     def _storage(self, description: Any) -> _Storage:
-        if not isinstance(description, tuple) or len(description) != 5 or description[0] != "storage":
-            raise self._refuse("it refers to something that is not a tensor's storage")
-        _, kind, key, _, size = description
-        if not isinstance(kind, _Name) or kind.text not in STORAGES or not isinstance(key, str) or not _whole(size):
-            raise self._refuse("it refers to a tensor's storage of an unknown kind")
-        storage = _Storage(key, STORAGES[kind.text], size)
-        held = self.archive.sizes.get(f"{self.root}data/{key}")
-        if held != size * _itemsize(storage.dtype):
-            raise self._refuse(f"a tensor's storage is declared with {size} elements, but {held} bytes are there")
+        """('storage', kind, key, device, count), in old files with a view that has long been unused, None."""
+        self.check(isinstance(description, tuple) and len(description) in (5, 6), "it refers to something unknown")
+        what, kind, key, _, count = description[:5]
+        self.check(
+            what == "storage" and description[5:] in ((), (None,)), "it refers to something that is not a storage"
+        )
+        known = isinstance(kind, _Name) and kind.text in STORAGES and isinstance(key, str) and _whole(count)
+        self.check(known, "it refers to a tensor's storage of an unknown kind")
+        storage = _Storage(key, STORAGES[kind.text], count)
+        self.check(self.storages.setdefault(key, storage) == storage, "it describes one storage in two ways")
         return storage
 
     def _build(self, function: Any, arguments: Any) -> Any:
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise self._refuse("it calls something that is not a function")
+            raise self._refusal("it calls something that is not a function")
         match function.text, arguments:
             case "collections OrderedDict", ():
                 return {}
-            case "torch Size", (tuple() as size,) if all(_whole(length) for length in size):
+            case "torch Size", (tuple() as size,) if _lengths(size):
                 return size
-            case "torch._utils _rebuild_tensor_v2", (_Storage() as storage, *place, bool(), dict() as hooks):
-                if not hooks and len(place) == 3:
-                    return self._tensor(storage, storage.dtype, *place)
+            case "torch._utils _rebuild_tensor", (_Storage() as storage, _, _, _):
+                return self._tensor(storage, storage.dtype, *arguments[1:])
+            case "torch._utils _rebuild_tensor_v2", (_Storage() as storage, _, _, _, bool(), dict() as hooks) if (
+                not hooks
+            ):
+                return self._tensor(storage, storage.dtype, *arguments[1:4])
             case "torch._utils _rebuild_tensor_v3", (
                 _Storage() as storage,
-                *place,
+                _,
+                _,
+                _,
                 bool(),
                 dict() as hooks,
                 _Name(name),
             ):
-                if not hooks and len(place) == 3 and name in DTYPES:
-                    return self._tensor(storage, DTYPES[name], *place)
-            case "torch._utils _rebuild_parameter", (tensor, bool(), dict() as hooks):
-                if not hooks and _is_tensor(tensor):
-                    return tensor
-        raise self._refuse(f"it calls {function.text} with unusual arguments")
+                if not hooks and name in DTYPES:
+                    return self._tensor(storage, DTYPES[name], *arguments[1:4])
+            case "torch._utils _rebuild_parameter", (_Tensor() as tensor, bool(), dict() as hooks) if not hooks:
+                return tensor
+        raise self._refusal(f"it calls {function.text} with unusual arguments")
 
-    def _tensor(self, storage: _Storage, dtype: str, offset: Any, size: Any, stride: Any) -> Tensor:
+    def _tensor(self, storage: _Storage, dtype: str, offset: Any, size: Any, stride: Any) -> _Tensor:
         """A tensor within its storage; one that repeats elements (an expanded one) is refused, being larger than its file."""
-        import torch
-
-        elements = storage.size * _itemsize(storage.dtype) // _itemsize(dtype)
-        if not (_whole(offset) and _lengths(size) and _lengths(stride) and len(size) == len(stride) <= MOST_AXES):
-            raise self._refuse("a tensor's shape is not made of whole numbers")
-        count = math.prod(size)
+        shaped = _whole(offset) and _lengths(size) and _lengths(stride) and len(size) == len(stride) <= MOST_AXES
+        self.check(shaped, "a tensor's shape is not made of whole numbers")
+        elements, count = storage.bytes // _itemsize(dtype), math.prod(size)
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) if count else 0
-        if count > elements or last >= max(elements, 1) or math.prod(max(length, 1) for length in size) > LARGEST:
-            raise self._refuse(f"a tensor of shape {size} does not fit its storage of {elements} elements")
+        fits = count <= elements and last < max(elements, 1) and math.prod(max(n, 1) for n in size) <= LARGEST
+        self.check(fits, f"a tensor of shape {size} does not fit its storage of {elements} elements")
         self.total += count * _itemsize(dtype)
         check_unpacked(self.path, self.total, self.path.stat().st_size, REMEDY)
-        if not self.with_values or not elements or not count:
-            return torch.empty(size, dtype=getattr(torch, dtype), device="cpu" if self.with_values else "meta")
-        if storage.key not in self.storages:
-            self.storages[storage.key] = self.archive.read(f"{self.root}data/{storage.key}")
-        flat = torch.frombuffer(self.storages[storage.key], dtype=getattr(torch, dtype))
-        return flat.as_strided(size, stride, offset)
+        return _Tensor(storage, dtype, offset, size, stride)
 
     def _check_result(self, result: Any) -> None:
         level, depth = [result], 0
@@ -291,10 +392,10 @@ class _Builder:
                     below.extend(value.values())
                 elif isinstance(value, (list, tuple)):
                     below.extend(value)
-                elif isinstance(value, (_Name, _Storage)):
-                    raise self._refuse("it holds a type or a storage where a value should be")
-            if depth > DEEPEST and below:
-                raise self._refuse(f"it is nested deeper than {DEEPEST}")
+                self.check(
+                    not isinstance(value, (_Name, _Storage)), "it holds a type or a storage where a value should be"
+                )
+            self.check(depth <= DEEPEST or not below, f"it is nested deeper than {DEEPEST}")
             level = below
 
 
@@ -307,12 +408,4 @@ def _lengths(value: Any) -> bool:
 
 
 def _itemsize(dtype: str) -> int:
-    import torch
-
-    return int(getattr(torch, dtype).itemsize)
-
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
+    return ITEMSIZES[dtype]

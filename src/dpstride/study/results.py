@@ -12,6 +12,9 @@ from typing import Any
 from .. import __version__
 from ..evaluate.ablation import Ablation
 from ..evaluate.comparison import Comparison
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
+from ..reading.types import check_types
 from .agreement import Agreement
 from .plan import ALL
 
@@ -85,6 +88,29 @@ class StudyResults:
         """Whether bits/dim and the distance agree, in words."""
         return None if self.agreement is None else self.agreement.sentence(f"the {self.distance_name}")
 
+    def check(self) -> None:
+        """Raise unless it has what tables and figures rely on; only a damaged file has not."""
+        self.comparison.check()
+        for name, kind in (("variance", str), ("decoder", str)):
+            if not isinstance(self.options.get(name), kind):
+                raise ValueError(f"options has no {name}")
+        for part in ("choosing", "heldout"):
+            if not all(isinstance(self.data[part][name], int) for name in ("samples", "seed")):
+                raise ValueError(f"data does not say samples and seed of {part}")
+        if self.distances and not (
+            isinstance(self.settings.get("sampler"), str) and isinstance(self.data["reference"]["images"], int)
+        ):
+            raise ValueError("there are distances, but neither a sampler nor real images")
+        if self.features is not None and not isinstance(self.features.get("distance"), str):
+            raise ValueError("features do not say what their distance is called")
+        if (table := self.ablation) is not None and (
+            len(table.bpd) != len(table.sizes)
+            or not all(size and all(len(repeat) == len(table.budgets) for repeat in size) for size in table.bpd)
+        ):
+            raise ValueError("the ablation has not as many numbers as sizes and budgets")
+        if any(not 1 <= each.budget <= self.T for each in self.distances):
+            raise ValueError(f"a distance is of a budget outside 1 … {self.T}")
+
     def distance_at(self, stride: str, budget: int) -> Distance | None:
         """The distance of a stride at a budget; at all steps every stride has the same."""
         wanted = {stride, ALL} if budget == self.T else {stride}
@@ -103,7 +129,7 @@ class StudyResults:
     def load(cls, path: str | Path) -> StudyResults:
         """Read what `save` wrote."""
         try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            document = read_json_object(path)
             if (found := document.pop("format")) != FORMAT:
                 raise ValueError(f"format {found!r} is not {FORMAT!r}")
             document["curves"] = {
@@ -122,9 +148,14 @@ class StudyResults:
                 None if agreement is None else Agreement(**agreement | _nan(agreement, "correlation"))
             )
             document["notes"] = tuple(document["notes"])
-            return cls(**document)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: not results that `dpstride study` wrote ({error}).") from error
+            results = cls(**document)
+            check_types(results)
+            results.check()
+        except UnreadableFileError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnreadableFileError(f"{path}: not results that `dpstride study` wrote ({error!s:.300}).") from error
+        return results
 
 
 def _columns(curve: Mapping[int, tuple[float, float]]) -> dict[str, list[Any]]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, max_pool2d, relu
 
+from ...reading.checkpoints import read_checkpoint
 from .extractor import FeatureExtractor, digest_of
 
 FILE = "pt_inception-2015-12-05-6726825d.pth"
@@ -269,14 +269,15 @@ def _cached() -> Path | None:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
 
+        try:
             return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
-        raise ValueError(f"{path}: not a whole file of weights ({str(error).splitlines()[0]}). Get it anew.") from error
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ValueError(f"{path}: not a whole file of weights ({error}). Get it anew.") from error
+    state = read_checkpoint(path)
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path}: not a plain dictionary of weights. The usual file is {FILE}.")
     return state
