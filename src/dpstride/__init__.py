@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "UnreadableFileError": "reading.limits",
     "ForwardProcess": "process",
     "Denoiser": "denoiser",
     "Prediction": "denoiser",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from .pipeline import optimise as optimise
     from .pipeline import schedules_from as schedules_from
     from .process import ForwardProcess as ForwardProcess
+    from .reading.limits import UnreadableFileError as UnreadableFileError
     from .schedule import Schedule as Schedule
     from .schedule import ScheduleFileError as ScheduleFileError
     from .schedule import ScheduleSet as ScheduleSet
