@@ -77,7 +77,7 @@ def test_find_writes_all_artefacts_and_says_how_few_steps_are_enough(folder, cap
     written = {path.name for path in (folder / "out").iterdir()}
     assert written == {
         "statistics.safetensors", "heldout.safetensors", "schedules.json", "comparison.json", "table.txt",
-        "bits_per_dim.svg", "bits_per_dim.png", "timesteps.svg", "timesteps.png",
+        "bits_per_dim.svg", "bits_per_dim.png", "timesteps.svg", "timesteps.png", "adaptive.json",
     }  # fmt: skip
     schedules = dpstride.ScheduleSet.load("out/schedules.json")
     assert schedules.budgets == list(range(1, 41))
@@ -113,15 +113,53 @@ def test_heldout_data_of_its_own_and_samples(folder, capsys):
 
 
 def test_dry_run_counts_and_writes_nothing(folder, capsys):
-    code, out, _ = run(capsys, "find", "my_model:denoiser", "data.npy", "-o", "out", "--dry-run", "--json")
+    command = ("find", "my_model:denoiser", "data.npy", "-o", "out", "--dry-run")
+    code, out, _ = run(capsys, *command, "--every-step", "--json")
     assert code == 0
     result = json.loads(out)
     assert result["evaluations"] == 40 * 60
     assert result["seconds"] > 0.0
     assert not (folder / "out").exists()
-    assert "2,400 network evaluations" in run(
-        capsys, "find", "my_model:denoiser", "data.npy", "-o", "out", "--dry-run"
-    )[1]  # fmt: skip
+    assert "make 2,400 network evaluations" in run(capsys, *command, "--every-step")[1]
+    assert "make about 1,800 network evaluations" in run(capsys, *command)[1]  # 20 and all 40 times, 30 samples each
+
+
+def test_find_runs_the_network_where_it_matters_and_says_what_it_believes(folder, capsys):
+    command = ("find", "my_model:denoiser", "data.npy", "-o", "out", "--budgets", "2,4", "--tolerance", "0.5")
+    code, out, err = run(capsys, *command)
+    assert code == 0, err
+    report = dpstride.AdaptiveReport.load("out/adaptive.json")
+    assert report.reached
+    assert report.evaluations < 40 * 30 / 2
+    assert report.sentence() in err
+    statistics = dpstride.Statistics.load("out/statistics.safetensors")
+    assert tuple(np.flatnonzero(statistics.evaluated)) == report.steps
+    schedules = dpstride.ScheduleSet.load("out/schedules.json")
+    assert dpstride.AdaptiveReport.from_dict(schedules.provenance["adaptive"]) == report
+    # Held-out data are evaluated where the asked-for paths go, so their scores are not interpolated.
+    heldout = dpstride.Statistics.load("out/heldout.safetensors")
+    assert heldout.evaluated[[*schedules[2].steps[:-1], *schedules[4].steps[:-1]]].all()
+    assert heldout.evaluated.sum() < 30
+    code, _, err = run(capsys, "find", "my_model:denoiser", "data.npy", "-o", "all", "--every-step")
+    assert code == 0, err
+    assert dpstride.Statistics.load("all/statistics.safetensors").evaluated[1:].all()
+    assert not (folder / "all" / "adaptive.json").exists()
+
+
+def test_estimate_adaptively_from_the_command_line(folder, capsys):
+    options = ("--adaptive", "--budgets", "2,4", "--tolerance", "0.5", "--decoder", "optimal", "--json")
+    code, out, err = run(capsys, "estimate", "my_model:denoiser", "data.npy", "-o", "s.safetensors", *options)
+    assert code == 0, err
+    result = json.loads(out)
+    report = dpstride.AdaptiveReport.load("s.adaptive.json")
+    assert (result["evaluations"], result["reached"]) == (report.evaluations, True)
+    assert dpstride.Statistics.load("s.safetensors").evaluated.sum() == len(report.steps) < 40
+    assert run(capsys, "solve", "s.safetensors", "-o", "schedules.json", "--decoder", "optimal")[0] == 0
+    code, _, err = run(
+        capsys, "estimate", "my_model:denoiser", "data.npy", "-o", "s2", "--adaptive", "--budgets", "8;9"
+    )
+    assert code == 2
+    assert "whole numbers separated by commas" in err
 
 
 def test_verb_by_verb_equals_find(folder, capsys):
@@ -192,7 +230,10 @@ def test_a_mistake_is_one_message_and_no_traceback(folder, capsys, arguments, co
 
 
 def test_rows_done_before_the_network_broke_are_kept(folder, capsys):
-    assert run(capsys, "find", "my_model:broken", "data.npy", "-o", "out", "-q", "--batch-size", "4")[0] == 1
+    assert (
+        run(capsys, "find", "my_model:broken", "data.npy", "-o", "out", "-q", "--every-step", "--batch-size", "4")[0]
+        == 1
+    )
     with pytest.raises(dpstride.StatisticsFileError, match="not complete; run the same command again"):
         dpstride.Statistics.load("out/statistics.safetensors")
 

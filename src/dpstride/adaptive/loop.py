@@ -48,6 +48,7 @@ def estimate_adaptively(
     max_steps: int | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
+    skip_nonfinite: bool = False,
 ) -> tuple[Statistics, AdaptiveReport]:
     """Statistics from a few grid indices, enough for paths within ``tolerance`` bits/dim of the best; and a report.
 
@@ -85,7 +86,17 @@ def estimate_adaptively(
         if known is not None:  # the same denoiser, even if running it changed what it tells of itself
             known = replace(known, model=denoiser.describe())
         known = estimate(
-            denoiser, gathered, None, seed, batch_size, gathered.data_range, progress, checkpoint, steps, reuse=known
+            denoiser,
+            gathered,
+            None,
+            seed,
+            batch_size,
+            gathered.data_range,
+            progress,
+            checkpoint,
+            steps,
+            skip_nonfinite,
+            known,
         )
         return known
 
@@ -142,7 +153,8 @@ def refine(
         stopped=stopped,
         samples_needed=needed,
     )
-    return fill(statistics, mask), report
+    same = bool((statistics.evaluated == mask).all())
+    return (statistics if same else fill(statistics, mask)), report
 
 
 def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:

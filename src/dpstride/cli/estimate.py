@@ -9,7 +9,7 @@ import click
 
 from .console import emit, say_notes, sayer
 from .inputs import load_model, read_samples
-from .options import model_option, output, work
+from .options import DECODERS, VARIANCES, adaptive, model_option, output, work
 
 
 @click.command("estimate")
@@ -17,6 +17,14 @@ from .options import model_option, output, work
 @click.argument("data")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of DATA.  [default: all]")
+@click.option(
+    "--adaptive", is_flag=True, help="Evaluate only as many steps as good paths need; the others are filled in."
+)
+@adaptive
+@click.option(
+    "--variance", type=VARIANCES, help="With --adaptive: reverse variance of the paths.  [default: the model's]"
+)
+@click.option("--decoder", type=DECODERS, default="upper", show_default=True, help="With --adaptive: their decoder.")
 @model_option
 @work
 @output
@@ -25,6 +33,11 @@ def estimate_command(
     data: str,
     output: Path,
     samples: int | None,
+    adaptive: bool,
+    tolerance: float,
+    budgets: tuple[int, ...] | None,
+    variance: Any,
+    decoder: Any,
     model_options: tuple[tuple[str, Any], ...],
     seed: int,
     batch_size: int,
@@ -33,6 +46,9 @@ def estimate_command(
     quiet: bool,
 ) -> None:
     """Statistics of MODEL on DATA: one network pass per step and batch. Resumes from its own output.
+
+    With --adaptive the network runs at a few steps only, and what it spent, saved and believes is written beside the
+    output, ending in .adaptive.json.
 
     \b
     Example:
@@ -46,6 +62,16 @@ def estimate_command(
     gathered = read_samples(data, loaded, samples, data_range)
     say(f"{denoiser.name}: T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape}")
     say_notes(loaded, say)
+    if adaptive:
+        from ..adaptive.loop import estimate_adaptively
+
+        _, report = estimate_adaptively(
+            denoiser, gathered, None, seed, batch_size, gathered.data_range, budgets, tolerance, variance, decoder,
+            progress=not quiet, checkpoint=output,
+        )  # fmt: skip
+        report.save(output.with_suffix(".adaptive.json"))
+        emit(as_json, {"statistics": str(output), **report.to_dict()}, f"{output}: {report.sentence()}")
+        return
     statistics = run(denoiser, gathered, None, seed, batch_size, gathered.data_range, not quiet, output)
     evaluations = statistics.process.T * statistics.samples
     emit(as_json, {"statistics": str(output), "evaluations": evaluations}, f"{output}: {evaluations:,} evaluations")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 
 from .console import duration, emit, say_notes, sayer
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
-from .options import costs, model_option, output, work
+from .options import adaptive, costs, model_option, output, work
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
+
+Sparse = tuple[float, tuple[int, ...]]  # tolerance, and the budgets that it is for
+USUAL_TIMES = 20  # that an adaptive estimate evaluates
 
 
 @click.command("find")
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 @click.option(
     "--heldout-samples", type=click.IntRange(min=1), help=f"Samples to score on.  [default: {DEFAULT_SAMPLES}]"
 )
+@adaptive
+@click.option("--every-step", is_flag=True, help="Evaluate every step, whatever the tolerance.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
 @model_option
 @costs
@@ -46,6 +52,9 @@ def find_command(
     heldout: str | None,
     samples: int | None,
     heldout_samples: int | None,
+    tolerance: float,
+    budgets: tuple[int, ...] | None,
+    every_step: bool,
     dry_run: bool,
     model_options: tuple[tuple[str, Any], ...],
     variance: Any,
@@ -59,6 +68,9 @@ def find_command(
 ) -> None:
     """The main job: the best schedules of MODEL, chosen on DATA and scored on held-out data.
 
+    The network runs at as few steps as paths within --tolerance of the best need (adaptive.json tells what was spent and
+    what is believed), and on held-out data at those and at the steps of the paths; --every-step runs it at all.
+
     Writes statistics.safetensors, heldout.safetensors, schedules.json, comparison.json, table.txt and figures. Run
     again after an interruption, it goes on where it stopped.
 
@@ -66,18 +78,23 @@ def find_command(
     Example:
       dpstride find my_package.my_model:denoiser images/ -o out --samples 128
     """
+    from ..adaptive.loop import check_budgets
+
     say = sayer(quiet or as_json)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
     choosing, scoring = split(data, heldout, samples, heldout_samples, loaded, data_range, seed)
     check_costs(denoiser, variance, decoder, max_budget, choosing)
+    sparse = (
+        None if every_step or len(choosing) < 2 else (tolerance, check_budgets(budgets, denoiser.process.T, decoder))
+    )
     say(plan(denoiser, choosing, scoring, model, data, heldout))
     say_notes(loaded, say)
     if dry_run:
-        _dry_run(denoiser, choosing, scoring, batch_size, as_json)
+        _dry_run(denoiser, choosing, scoring, batch_size, sparse, as_json)
         return
     schedules, comparison, files = find_schedules(
-        denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say
+        denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse
     )
     print_result(schedules, comparison, files, as_json)
 
@@ -93,8 +110,13 @@ def find_schedules(
     seed: int,
     batch_size: int,
     say: Callable[[str], None],
+    sparse: Sparse | None = None,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
-    """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there."""
+    """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there.
+
+    With ``sparse``, a tolerance and the budgets that it is for, the network does not run at every step.
+    """
+    from ..adaptive.loop import estimate_adaptively
     from ..evaluate.comparison import compare
     from ..pipeline import schedules_from
     from ..report.figures import save_figures
@@ -102,21 +124,37 @@ def find_schedules(
 
     output.mkdir(parents=True, exist_ok=True)
 
-    def estimate_to(name: str, data: Samples, seed: int) -> Statistics:
+    def estimate_to(name: str, data: Samples, seed: int, steps: list[int] | None = None) -> Statistics:
         from ..statistics.estimate import estimate as run
 
         start = time.monotonic()
-        statistics = run(denoiser, data, None, seed, batch_size, data.data_range, True, output / name)
-        say(f"{output / name}: {denoiser.process.T * len(data):,} evaluations in {time.monotonic() - start:.0f} s")
+        statistics = run(denoiser, data, None, seed, batch_size, data.data_range, True, output / name, steps)
+        evaluations = (denoiser.process.T if steps is None else len(steps)) * len(data)
+        say(f"{output / name}: {evaluations:,} evaluations in {time.monotonic() - start:.0f} s")
         return statistics
 
-    statistics = estimate_to("statistics.safetensors", choosing, seed)
-    schedules = schedules_from(statistics, variance, decoder, max_budget)
+    files = [output / "schedules.json", output / "comparison.json", output / "table.txt"]
+    if sparse is None:
+        schedules = schedules_from(estimate_to("statistics.safetensors", choosing, seed), variance, decoder, max_budget)
+        steps = None
+    else:
+        tolerance, budgets = sparse
+        statistics, report = estimate_adaptively(
+            denoiser, choosing, None, seed, batch_size, choosing.data_range, budgets, tolerance, variance, decoder,
+            checkpoint=output / "statistics.safetensors",
+        )  # fmt: skip
+        report.save(output / "adaptive.json")
+        files.append(output / "adaptive.json")
+        say(f"{output / 'statistics.safetensors'}: {report.sentence()}")
+        schedules = schedules_from(statistics, variance, decoder, max_budget)
+        schedules = replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
+        # The paths that are asked for are scored where they go, without interpolation.
+        kept = [schedules[K].steps[:-1] for K in budgets if K in schedules.entries]
+        steps = sorted({*report.steps, *(step for path in kept for step in path)})
     schedules.save(output / "schedules.json")
-    comparison = compare(schedules, estimate_to("heldout.safetensors", scoring, seed + 1))
+    comparison = compare(schedules, estimate_to("heldout.safetensors", scoring, seed + 1, steps))
     comparison.save(output / "comparison.json")
     (output / "table.txt").write_text(comparison_table(comparison) + "\n", encoding="utf-8")
-    files = [output / "schedules.json", output / "comparison.json", output / "table.txt"]
     return schedules, comparison, files + save_figures(comparison, schedules, output)
 
 
@@ -134,12 +172,19 @@ def plan(denoiser: Denoiser, choosing: Samples, scoring: Samples, model: str, da
     )
 
 
-def _dry_run(denoiser: Denoiser, choosing: Samples, scoring: Samples, batch_size: int, as_json: bool) -> None:
+def _dry_run(
+    denoiser: Denoiser, choosing: Samples, scoring: Samples, batch_size: int, sparse: Sparse | None, as_json: bool
+) -> None:
     """Network evaluations, and the time they take by a few timed passes of the same work."""
     from ..statistics.estimate import estimate as run
 
     process = denoiser.process
     evaluations = process.T * (len(choosing) + len(scoring))
+    about = ""
+    if sparse is not None:
+        times = min(USUAL_TIMES, process.T)
+        scored = min(times + sum(sparse[1]), process.T)
+        evaluations, about = times * len(choosing) + scored * len(scoring), "about "
     few = choosing.take(range(min(batch_size, len(choosing))))
     seconds = []
     for t in (process.T, process.T, max(1, process.T // 2)):  # the first pass also warms up
@@ -148,7 +193,7 @@ def _dry_run(denoiser: Denoiser, choosing: Samples, scoring: Samples, batch_size
         seconds.append(time.monotonic() - start)
     expected = min(seconds) / len(few) * evaluations
     result = {"evaluations": evaluations, "seconds": expected, "batch_size": batch_size}
-    emit(as_json, result, f"Would make {evaluations:,} network evaluations, about {duration(expected)}.")
+    emit(as_json, result, f"Would make {about}{evaluations:,} network evaluations, about {duration(expected)}.")
 
 
 def print_result(schedules: ScheduleSet, comparison: Comparison, files: list[Path], as_json: bool) -> None:

@@ -28,6 +28,21 @@ class Range(click.ParamType[Any]):
             return self.fail(f"{value!r} is not 'uint8', 'continuous' or n:low:high, for example 16:-1:1.", param, ctx)
 
 
+class Budgets(click.ParamType[Any]):
+    """Numbers of steps, separated by commas."""
+
+    name = "K,K,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The option as `dpstride.estimate_adaptively` takes it."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return tuple(int(number) for number in value.split(","))
+        except ValueError:
+            return self.fail(f"{value!r} is not whole numbers separated by commas, for example 8,16,32.", param, ctx)
+
+
 def options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several shared options as one decorator, listed in the order given."""
 
@@ -59,6 +74,18 @@ costs = options(
     click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the model's own]"),
     click.option("--decoder", type=DECODERS, default="upper", show_default=True, help="Variance of the last step."),
     click.option("--max-budget", type=int, help="Largest number of steps.  [default: all]"),
+)
+adaptive = options(
+    click.option(
+        "--tolerance",
+        type=click.FloatRange(min=0.0, min_open=True),
+        default=0.01,
+        show_default=True,
+        help="Evaluate until paths are within this many bits/dim of the best, with 95% confidence.",
+    ),
+    click.option(
+        "--budgets", type=Budgets(), help="Numbers of steps that the tolerance is for.  [default: 8,16,32,64]"
+    ),
 )
 output = options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

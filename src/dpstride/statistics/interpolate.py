@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -179,19 +179,21 @@ def _ratio(numerator: Any, denominator: Any) -> Any:
 def _filled_residuals(filled: Statistics, known: BinnedRows, place: Place) -> BinnedRows:
     mean = filled.squared_error.mean(axis=1)
 
+    @cache
+    def points_of(a: int) -> tuple[Array, Array, Array]:
+        bins, weights = known.row(a)
+        mesh = filled.residual_mesh(a)
+        return mesh.points(bins % mesh.bins).ravel(), weights.ravel(), np.repeat(bins >= mesh.bins, weights.shape[-1])
+
     def row(t: int) -> tuple[npt.NDArray[np.int64], Array]:
         mesh = filled.residual_mesh(t)
-        index, positions, weight = [], [], []
-        for a, share in place.neighbours(t):
-            bins, weights = known.row(a)
-            source = filled.residual_mesh(a)
-            q = source.points(bins % source.bins) * np.sqrt(_ratio(mean[t], mean[a]))
-            at, z = mesh.locate(torch.from_numpy(q.ravel()).clamp(-mesh.reach, mesh.reach))
-            edge = torch.from_numpy(np.repeat(bins >= source.bins, q.shape[1]))
-            index.append(at + mesh.bins * edge)
-            positions.append(z)
-            weight.append(torch.from_numpy(share * weights.ravel()))
-        return _kept(moments_of(torch.cat(index), torch.cat(positions), torch.cat(weight), 2 * mesh.bins))
+        parts = [(points_of(a), share, np.sqrt(_ratio(mean[t], mean[a]))) for a, share in place.neighbours(t)]
+        q = np.concatenate([q * scale for (q, _, _), _, scale in parts])
+        weights = np.concatenate([share * weights for (_, weights, _), share, _ in parts])
+        edge = np.concatenate([edge for (_, _, edge), _, _ in parts])
+        at, z = mesh.locate(torch.from_numpy(q).clamp(-mesh.reach, mesh.reach))
+        index = at + mesh.bins * torch.from_numpy(edge)
+        return _kept(moments_of(index, z, torch.from_numpy(weights), 2 * mesh.bins))
 
     return _with_rows(known, place, row)
 
@@ -201,22 +203,24 @@ def _filled_fractions(filled: Statistics, known: BinnedRows, place: Place) -> Bi
     fraction = filled.fraction_sum.mean(axis=1) / filled.dims
     squared_error = filled.squared_error.mean(axis=1)
 
+    @cache
+    def points_of(a: int) -> tuple[Array, Array]:
+        bins, weights = known.row(a)
+        return filled.fraction_mesh(a).points(bins).ravel(), weights.swapaxes(0, 1).reshape(2, -1)
+
     def row(t: int) -> tuple[npt.NDArray[np.int64], Array]:
         mesh = filled.fraction_mesh(t)
-        index, positions, weight = [], [], []
+        parts = [
+            (points_of(a), np.array([[share], [share * _ratio(squared_error[t], squared_error[a])]]))
+            for a, share in place.neighbours(t)
+        ]
         # One shift for both neighbours keeps the mixture's mean equal to that of fraction_sum: costs of short steps are
         # differences of the two.
         shift = fraction[t] - sum(share * fraction[a] for a, share in place.neighbours(t))
-        for a, share in place.neighbours(t):
-            bins, weights = known.row(a)
-            phi = filled.fraction_mesh(a).points(bins) + shift
-            at, z = mesh.locate(torch.from_numpy(phi.ravel()).clamp(-mesh.LIMIT, mesh.LIMIT))
-            index.append(at)
-            positions.append(z)
-            scale = np.array([share, share * float(_ratio(squared_error[t], squared_error[a]))])
-            weight.append(torch.from_numpy(scale[:, None] * weights.swapaxes(0, 1).reshape(2, -1)))
-        joined, z, both = torch.cat(index), torch.cat(positions), torch.cat(weight, 1)
-        return _kept(np.stack([moments_of(joined, z, each, mesh.bins) for each in both], axis=1))
+        phi = np.concatenate([phi for (phi, _), _ in parts]) + shift
+        weights = np.concatenate([weights * scale for (_, weights), scale in parts], axis=1)
+        at, z = mesh.locate(torch.from_numpy(phi).clamp(-mesh.LIMIT, mesh.LIMIT))
+        return _kept(np.stack([moments_of(at, z, torch.from_numpy(each), mesh.bins) for each in weights], axis=1))
 
     return _with_rows(known, place, row)
 
