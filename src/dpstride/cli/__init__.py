@@ -7,6 +7,7 @@ done kept). Heavy packages are imported inside the verbs, so that ``dpstride --h
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -15,6 +16,7 @@ import click
 from .. import __version__
 from ..integrations.command import export_command
 from ..training.command import train_command
+from .console import complain
 from .demo import demo_command
 from .estimate import estimate_command
 from .evaluate import evaluate_command
@@ -80,7 +82,9 @@ def _run(arguments: list[str] | None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        complain(shown.getvalue().rstrip("\n"))
         return 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted; what was done is kept, and the same command goes on from there.", err=True)
@@ -88,8 +92,8 @@ def _run(arguments: list[str] | None) -> int:
     except (ValueError, ImportError) as error:
         from ..denoiser import NonFiniteError  # it brings torch, which --help must not wait for
 
-        click.echo(f"Error: {error}", err=True)
+        complain(f"Error: {error}")
         return 1 if isinstance(error, NonFiniteError) else 2
     except (OSError, RuntimeError, MemoryError) as error:
-        click.echo(f"Error: {error or type(error).__name__}", err=True)
+        complain(f"Error: {error or type(error).__name__}")
         return 1

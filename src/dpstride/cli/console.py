@@ -1,4 +1,8 @@
-"""Stage 9. What is said: results to standard output, as text or JSON; everything on the way to standard error."""
+"""Stage 9. What is said: results to standard output, as text or JSON; everything on the way to standard error.
+
+Names of models and messages about files hold text of others, so all of it passes `printable_lines`: a terminal shows
+their control characters and does not obey them. (JSON escapes them itself.)
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ..reading.text import printable_lines
 
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
@@ -18,14 +24,19 @@ def say_notes(loaded: LoadedModel, say: Callable[[str], None]) -> None:
         say(f"         {note}")
 
 
+def complain(text: str) -> None:
+    """Say ``text`` on standard error."""
+    click.echo(printable_lines(text), err=True)
+
+
 def sayer(silent: bool) -> Callable[[str], None]:
     """What says things on the way, or nothing at all."""
-    return (lambda text: None) if silent else (lambda text: click.echo(text, err=True))
+    return (lambda text: None) if silent else complain
 
 
 def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
     """A verb's result, for machines or for people."""
-    click.echo(json.dumps(result) if as_json else text)
+    click.echo(json.dumps(result) if as_json else printable_lines(text))
 
 
 def duration(seconds: float) -> str:

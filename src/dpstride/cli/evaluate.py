@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .console import emit, say_notes, sayer
+from .console import complain, emit, say_notes, sayer
 from .inputs import load_model, read_samples
 from .options import model_option, output, work
 
@@ -46,12 +46,13 @@ def evaluate_command(
       dpstride evaluate schedules.json --statistics heldout.safetensors
       dpstride evaluate schedules.json --model my_package.my_model:denoiser --data test.npy -k 32
     """
-    from ..evaluate.comparison import Comparison, compare
+    from ..evaluate.comparison import Comparison, check_provenance, compare
     from ..report.text import comparison_table
     from ..schedule import ScheduleSet, even_stride, quadratic_stride
     from ..statistics.artefact import Statistics
 
     chosen = ScheduleSet.load(schedules)
+    check_provenance(chosen)
     for budget in budgets:
         chosen[budget]  # an unknown budget is refused before any work
     if statistics is not None and model is None and data is None:
@@ -103,4 +104,4 @@ def evaluate_command(
     text = comparison_table(comparison, columns)
     emit(as_json, {"bits_per_dim": result, "warnings": list(comparison.warnings)}, text)
     for warning in comparison.warnings:
-        click.echo(f"Note: {warning}", err=True)
+        complain(f"Note: {warning}")
