@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dpstride import frechet_distance, zoo
 from dpstride.evaluate.features import inception
 from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
 from dpstride.evaluate.features.inception import InceptionV3, inception_features, prepare
+from dpstride.zoo.classifier import accuracy, fashion_features, folder, load_classifier
+from dpstride.zoo.train_classifier import NormalisedClassifier, train_classifier
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         state[name] = spread * torch.randn(value.shape, generator=generator) + (1.0 if one else 0.0)
         state[name] = state[name].to(value.dtype)
     path = tmp_path_factory.mktemp("weights") / "random.pth"
-    torch.save(state, path)
+    torch.save(state, path, _use_new_zipfile_serialization=False)  # as old as the usual file
     yield path
     path.unlink()
 
@@ -210,3 +214,75 @@ def test_samples_become_the_nearest_level() -> None:
     levels = torch.arange(256, dtype=torch.uint8)
     assert torch.equal(to_levels(levels.float() / 127.5 - 1.0), levels)
     assert to_levels(torch.tensor([-3.0, 3.0, -1.0 + 0.49 / 127.5, -1.0 + 0.51 / 127.5])).tolist() == [0, 255, 0, 1]
+
+
+# --- the embedded classifier ------------------------------------------------------------------------------------------------
+
+
+def test_the_classifier_knows_garments_and_says_how_well() -> None:
+    network = load_classifier()
+    card = (folder() / "MODEL_CARD.md").read_text(encoding="utf-8")
+    found = re.search(r"\*\*Accuracy: ([\d.]+) %\*\* of the 10,000 test images", card)
+    assert found is not None
+    claimed = float(found[1]) / 100.0
+    assert claimed >= 0.91
+    # 2,048 of those 10,000 are embedded; 5 standard errors of a share.
+    share = accuracy(network, zoo.load_data("fashion-test"), zoo.load_labels("fashion-test"))
+    assert abs(share - claimed) < 5.0 * math.sqrt(claimed * (1.0 - claimed) / 2048)
+    assert (folder() / "weights.safetensors").stat().st_size < 400_000
+    assert re.search(
+        r"^python -m dpstride\.zoo\.train_classifier --epochs \d+ --seed \d+ --threads 1$", card, re.MULTILINE
+    )
+
+
+def test_fashion_features_are_the_averages_before_the_last_layer() -> None:
+    extractor, network = fashion_features(), load_classifier()
+    images = zoo.load_data("fashion-test")[:5]
+    found = torch.from_numpy(extractor(images))
+    assert found.shape == (5, extractor.dimension) == (5, 64)
+    assert extractor.distance == "Fréchet distance, fashion features"
+    logits = found @ network.linear.weight.T + network.linear.bias
+    with torch.no_grad():
+        torch.testing.assert_close(logits, network(images.float() / 127.5 - 1.0), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"grey 28 × 28 images, not of images \(3, 28, 28\)"):
+        extractor(images.expand(-1, 3, -1, -1))
+
+
+def test_fashion_features_tell_garments_from_noise_and_from_other_garments() -> None:
+    extractor = fashion_features()
+    train, test = zoo.load_data("fashion-train"), zoo.load_data("fashion-test")
+    real, other = extractor(train[:600]), extractor(test[:600])
+    labels = zoo.load_labels("fashion-test")
+    generator = torch.Generator().manual_seed(0)
+    noisy = test[:600].float() + 40.0 * torch.randn(600, 1, 28, 28, generator=generator)
+    same = frechet_distance(other, real)
+    assert frechet_distance(extractor(noisy.clamp(0, 255).to(torch.uint8)), real) > 10.0 * same
+    assert frechet_distance(extractor(test[labels != 9]), real) > 2.0 * same  # no boots
+
+
+def test_normalisations_fold_into_convolutions() -> None:
+    torch.manual_seed(0)
+    trained = NormalisedClassifier().eval()
+    with torch.no_grad():
+        for norm in trained.norms:
+            assert isinstance(norm, torch.nn.BatchNorm2d)
+            for values, low in (
+                (norm.weight, 0.5),
+                (norm.bias, -0.5),
+                (norm.running_mean, -0.5),
+                (norm.running_var, 0.5),
+            ):
+                assert values is not None
+                values.copy_(low + torch.rand(len(values)))
+        x = torch.randn(3, 1, 28, 28)
+        torch.testing.assert_close(trained.folded()(x), trained(x), rtol=1e-4, atol=1e-5)
+
+
+def test_training_learns_and_repeats_itself() -> None:
+    images, labels = zoo.load_data("fashion-train")[:512], zoo.load_labels("fashion-train")[:512]
+    two = labels < 2  # T-shirts and trousers
+    network = train_classifier(images[two], labels[two], 8, seed=1, batch_size=16)
+    assert accuracy(network, images[two], labels[two]) > 0.9
+    once, again = (train_classifier(images[two], labels[two], 1, seed=1, batch_size=32) for _ in range(2))
+    for one, other in zip(once.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)

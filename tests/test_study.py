@@ -181,6 +181,7 @@ def test_a_dry_run_counts_and_does_nothing(folder: Path, capsys: pytest.CaptureF
 def test_wrong_requests_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for change, message in [
         (["--features", "vgg"], "features must be fashion, inception, inception:PATH, none or package.module:function"),
+        (["--features", "fashion"], "grey 28 × 28 images"),
         (["--features", "inception:nowhere.pth"], "nowhere.pth is not there"),
         (["--features", "study_module:train"], "must return a dpstride FeatureExtractor, not Tensor"),
         (["--choosing-samples", "500"], "500 samples were asked of DATA, which has 120"),
