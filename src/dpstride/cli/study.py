@@ -111,8 +111,8 @@ def study_command(
     loaded = load_model(model, model_options)
     parts = split(data, heldout, choosing_samples, heldout_samples, loaded, data_range, seed, (CHOOSING, HELDOUT))
     check_costs(loaded.denoiser, variance, decoder, None, parts[0])
-    images = _images(data, seed)
-    others = None if heldout is None else _images(heldout, seed + 1)
+    images = _images(data, loaded, data_range, seed)
+    others = None if heldout is None else _images(heldout, loaded, data_range, seed + 1)
     study, words = _prepare(
         loaded, parts, images, others, features, budgets, samples, all_samples,
         variance=variance, decoder=decoder, sampler=sampler, eta=eta, seed=seed, batch_size=batch_size,
@@ -200,25 +200,30 @@ def _prepare(
     return study, words
 
 
-def _images(text: str, seed: int) -> Tensor | None:
-    """DATA as uint8 images [n, C, H, W] in a seeded order, or None where they are none."""
+def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tensor | None:
+    """DATA as uint8 images [n, 1 or 3, H, W] in a seeded order, or None where they are none.
+
+    What a latent model is given are the images before they are encoded.
+    """
     import numpy as np
     import torch
 
     from .. import zoo
     from ..evaluate.features.extractor import to_levels
+    from ..statistics.data import Samples
     from ..statistics.files import read_data
 
     data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
-    images = data[0] if isinstance(data, tuple) else data
-    if not isinstance(images, (torch.Tensor, np.ndarray)):
-        return None
-    images = torch.as_tensor(images)
-    if images.ndim != 4:
+    if loaded.encode is None:
+        samples = Samples.read(data, None, loaded.data_range if data_range is None else data_range)
+        images = samples.batch(0, len(samples), torch.device("cpu"), torch.float32).x
+    else:
+        first = data[0] if isinstance(data, tuple) else data
+        images = torch.as_tensor(first) if isinstance(first, (torch.Tensor, np.ndarray)) else torch.zeros(0)
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
         return None
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(images)))
-    images = images[order]
-    return images if images.dtype == torch.uint8 else to_levels(images.float())
+    return images[order] if images.dtype == torch.uint8 else to_levels(images[order].float())
 
 
 def _expected_seconds(study: Study) -> float:
