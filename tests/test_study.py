@@ -191,6 +191,23 @@ def test_wrong_requests_are_refused(folder: Path, capsys: pytest.CaptureFixture[
         assert message in capsys.readouterr().err
 
 
+def test_data_that_are_no_images_have_everything_but_samples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder.parent / "vector_module.py").write_text(
+        "import torch\nimport dpstride\n"
+        "process = dpstride.ForwardProcess.linear(12)\n"
+        "model = lambda: dpstride.Denoiser(lambda x, time: 0.5 * x, process, predicts='x0', clip=None)\n"
+        "data = lambda: torch.linspace(-1.0, 1.0, 120, dtype=torch.float64).reshape(40, 3)\n"
+    )
+    words = ["study", "vector_module:model", "vector_module:data", "-o", "vectors", "--data-range", "continuous"]
+    assert _run(words) == 0
+    assert "Features none: the samples are no images" in capsys.readouterr().err
+    found = StudyResults.load(folder.parent / "vectors" / "results.json")
+    assert (found.distances, found.features, found.sentence) == ((), None, None)
+    assert found.data["choosing"]["samples"] == found.data["heldout"]["samples"] == 20
+    names = {path.stem for path in (folder.parent / "vectors" / "figures").iterdir()}
+    assert names == {"bits_per_dim", "timesteps", "ablation"}
+
+
 @pytest.mark.parametrize("stride", ["dp", "even", "quadratic"])
 def test_samples_alone_along_any_stride(folder: Path, stride: str) -> None:
     import study_module

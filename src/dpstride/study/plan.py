@@ -63,10 +63,11 @@ class Plan:
     def lines(self) -> list[str]:
         """In words."""
         scored = [point for point in self.points if point.scored]
-        filled = "" if self.choosing_times == self.T else f", others filled in between {self.choosing_times:,}"
+        times = "every time"
+        if self.choosing_times < self.T:
+            times = f"{self.choosing_times:,} of {self.T:,} times, filled in between"
         lines = [
-            f"Choose   {self.choosing:,} samples at {self.choosing_times:,} of {self.T:,} times{filled}: "
-            f"{self.choosing * self.choosing_times:,} network evaluations",
+            f"Choose   {self.choosing:,} samples at {times}: {self.choosing * self.choosing_times:,} network evaluations",
             f"Score    {self.heldout:,} held-out samples at every time: {self.heldout * self.T:,}",
         ]
         for K in sorted({point.budget for point in scored}):
