@@ -286,7 +286,7 @@ def test_demo_of_the_mixture(tmp_path, capsys, monkeypatch):
     from dpstride.zoo import mixture
 
     monkeypatch.setattr(mixture, "mixture_denoiser", lambda T=60, make=mixture.mixture_denoiser: make(T))
-    code, out, err = run(capsys, "demo", "-o", str(tmp_path / "demo"))
+    code, out, err = run(capsys, "demo", "mixture", "-o", str(tmp_path / "demo"))
     assert code == 0, err
     assert "within 0.1 bits/dim" in out
     assert (tmp_path / "demo" / "schedules.json").is_file()
@@ -303,7 +303,7 @@ def test_demo_of_the_embedded_model(tmp_path, capsys, monkeypatch):
     thinned = thinned.on_grid(thinned.process.subset(range(100, 1001, 100)))
     monkeypatch.setattr(zoo, "load", lambda name: thinned)
     monkeypatch.setattr(demo, "DEMO_SAMPLES", (2, 2))
-    code, out, err = run(capsys, "demo", "fashion-simple", "-o", str(tmp_path / "demo"))
+    code, out, err = run(capsys, "demo", "-o", str(tmp_path / "demo"))
     assert code == 0, err
     assert "fashion-simple" in err
     assert "within 0.1 bits/dim" in out

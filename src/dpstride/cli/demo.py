@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .console import sayer
-from .find import find_schedules, plan, print_result
+from .find import Sparse, find_schedules, plan, print_result
 from .inputs import load_model, split
 from .options import output
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..schedule import ScheduleSet
     from ..statistics.data import Samples
 
-DEMO_MODEL = "mixture"
-DEMO_SAMPLES = (32, 48)  # to choose and to score with a network
+DEMO_MODEL = "fashion-simple"
+DEMO_SAMPLES = (128, 64)  # to choose adaptively, and to score at every step: 3 minutes of two cores
 DEMO_BUDGET = 32
 
 
@@ -31,14 +31,15 @@ DEMO_BUDGET = 32
 def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
     """The whole method on an embedded model: table, schedules, figures and samples.
 
-    MODEL is mixture when not given: the exact denoiser of a Gaussian mixture in closed form, with no network, in
-    seconds. A zoo name (dpstride models) runs a real network on real images, which takes minutes.
+    MODEL is a zoo name (dpstride models), a real network on real images, which takes minutes; or mixture, the exact
+    denoiser of a Gaussian mixture in closed form, with no network, in seconds.
 
     \b
     Examples:
       dpstride demo
-      dpstride demo fashion-simple -o fashion
+      dpstride demo mixture -o mixture
     """
+    from ..adaptive.loop import TOLERANCE, check_budgets
     from ..integrations.loaded import LoadedModel
     from ..statistics.data import Samples
     from ..zoo.mixture import mixture_data, mixture_denoiser
@@ -52,7 +53,8 @@ def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
         loaded = load_model(model)
         names = ("fashion-train", "fashion-test")
         choosing, scoring = split(*names, *DEMO_SAMPLES, loaded, None, seed=0)
-    schedules, comparison, files = _demo(loaded.denoiser, choosing, scoring, model, names, output, say)
+    sparse = None if model == "mixture" else (TOLERANCE, check_budgets(None, loaded.denoiser.process.T, "upper"))
+    schedules, comparison, files = _demo(loaded.denoiser, choosing, scoring, model, names, output, say, sparse)
     print_result(schedules, comparison, files, as_json)
 
 
@@ -64,13 +66,16 @@ def _demo(
     names: tuple[str, str],
     output: Path,
     say: Callable[[str], None],
+    sparse: Sparse | None,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
     """`find` on embedded data, and samples of the model along a short path."""
     from ..evaluate.sampling import sample as run
     from ..report.images import save_samples
 
     say(plan(denoiser, choosing, scoring, model, *names))
-    schedules, comparison, files = find_schedules(denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say)
+    schedules, comparison, files = find_schedules(
+        denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say, sparse, score_sparsely=False
+    )
     budget = min(DEMO_BUDGET, schedules.budgets[-1])
     path = output / f"samples_{budget}_steps.png"
     save_samples(run(denoiser, schedules[budget], n=36).numpy(), path)

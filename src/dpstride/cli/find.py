@@ -111,10 +111,12 @@ def find_schedules(
     batch_size: int,
     say: Callable[[str], None],
     sparse: Sparse | None = None,
+    score_sparsely: bool = True,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
     """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there.
 
-    With ``sparse``, a tolerance and the budgets that it is for, the network does not run at every step.
+    With ``sparse``, a tolerance and the budgets that it is for, the network does not run at every step; on held-out data
+    neither, if they are to be scored sparsely.
     """
     from ..adaptive.loop import estimate_adaptively
     from ..evaluate.comparison import compare
@@ -134,9 +136,9 @@ def find_schedules(
         return statistics
 
     files = [output / "schedules.json", output / "comparison.json", output / "table.txt"]
+    steps = None
     if sparse is None:
         schedules = schedules_from(estimate_to("statistics.safetensors", choosing, seed), variance, decoder, max_budget)
-        steps = None
     else:
         tolerance, budgets = sparse
         statistics, report = estimate_adaptively(
@@ -148,9 +150,10 @@ def find_schedules(
         say(f"{output / 'statistics.safetensors'}: {report.sentence()}")
         schedules = schedules_from(statistics, variance, decoder, max_budget)
         schedules = replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
-        # The paths that are asked for are scored where they go, without interpolation.
-        kept = [schedules[K].steps[:-1] for K in budgets if K in schedules.entries]
-        steps = sorted({*report.steps, *(step for path in kept for step in path)})
+        if score_sparsely:
+            # The paths that are asked for are scored where they go, without interpolation.
+            kept = [schedules[K].steps[:-1] for K in budgets if K in schedules.entries]
+            steps = sorted({*report.steps, *(step for path in kept for step in path)})
     schedules.save(output / "schedules.json")
     comparison = compare(schedules, estimate_to("heldout.safetensors", scoring, seed + 1, steps))
     comparison.save(output / "comparison.json")

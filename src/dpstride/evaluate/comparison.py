@@ -199,6 +199,12 @@ def _warnings(
         )
     if schedules.provenance["data"]["fingerprint"] == heldout.data["fingerprint"]:
         found.append("The path was scored on the data that chose it. Give other data to score it honestly.")
+    if not heldout.evaluated[1:].all():
+        found.append(
+            f"The network ran on held-out data at {int(heldout.evaluated[1:].sum())} of {schedules.process.T:,} steps; other "
+            "steps were filled in between them, so strides and budgets that visit those are scored by interpolation. "
+            "--every-step scores all of them."
+        )
     for stride in ("even", "quadratic"):
         worse = [
             budget
