@@ -279,7 +279,7 @@ def edited_zip(draw: Draw, content: bytes, member: Callable[[str, bytes], st.Sea
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, value in members:
             try:
-                archive.writestr(name.replace("\0", "") or "x", value)
+                archive.writestr(name.replace("\0", "")[:60_000] or "x", value)
             except UnicodeEncodeError:  # a lone surrogate is no name in a zip
                 archive.writestr("surrogate", value)
     result = bytearray(buffer.getvalue())

@@ -34,7 +34,7 @@ class Reader:
     use: Callable[[Any], Any]
     targets: dict[str, Mutation]
     share: int  # files of every 1000
-    quick: int = 24  # files in `make test`
+    quick: int = 20  # files in `make test`
     names_the_file: bool = True
 
 
@@ -431,7 +431,7 @@ READERS: dict[str, Reader] = {
         use_data,
         dict.fromkeys(IMAGE_NAMES, both(mutations.edited_image)),
         share=120,
-        quick=60,
+        quick=50,
     ),
     "Fashion-MNIST .gz": Reader(
         make_idx,
@@ -441,7 +441,7 @@ READERS: dict[str, Reader] = {
         share=60,
     ),
     "OpenAI .pt": Reader(
-        make_openai, read_openai, use_network, {"ema.pt": both(mutations.edited_checkpoint)}, share=60, quick=10
+        make_openai, read_openai, use_network, {"ema.pt": both(mutations.edited_checkpoint)}, share=60, quick=6
     ),
     "training checkpoint.pt": Reader(
         make_training,
@@ -449,7 +449,7 @@ READERS: dict[str, Reader] = {
         use_training,
         {"checkpoint.pt": both(mutations.edited_checkpoint)},
         share=40,
-        quick=10,
+        quick=6,
     ),
     "scheduler config": Reader(
         make_scheduler,
@@ -470,7 +470,7 @@ READERS: dict[str, Reader] = {
             f"{WEIGHTS}.safetensors": both(mutations.edited_safetensors),
         },
         share=40,
-        quick=12,
+        quick=8,
     ),
     "diffusers folder, latents": Reader(
         make_dit,
@@ -482,7 +482,7 @@ READERS: dict[str, Reader] = {
             "model/vae/config.json": json_with("layers_per_block", "sample_size"),
         },
         share=20,
-        quick=4,
+        quick=3,
     ),
     "diffusers folder, .bin": Reader(
         lambda folder: make_pipeline(folder, safe=False),
@@ -490,7 +490,7 @@ READERS: dict[str, Reader] = {
         use_network,
         {f"{WEIGHTS}.bin": both(mutations.edited_checkpoint)},
         share=20,
-        quick=6,
+        quick=4,
     ),
     "zoo folder": Reader(
         make_zoo_model,
@@ -498,7 +498,7 @@ READERS: dict[str, Reader] = {
         nothing,
         {"model/dpstride.json": json_with("process"), "model/unet/config.json": json_with("num_layers")},
         share=30,
-        quick=8,
+        quick=5,
     ),
     "DPStrideScheduler folder": Reader(
         make_own_scheduler,
