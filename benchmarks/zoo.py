@@ -1,6 +1,7 @@
 """The paper's table and sample grids for every embedded model, as docs/zoo.md shows them.
 
-    python benchmarks/zoo.py                      all models: some two hours on two cores
+    python benchmarks/zoo.py                      all models: half an hour on two cores
+    python benchmarks/zoo.py --every-step         the same with the network at every step: some two hours
     python benchmarks/zoo.py fashion-simple       one of them
     python benchmarks/zoo.py --page-only          write the page again from what is there
 
@@ -29,10 +30,11 @@ BUDGETS = (8, 16, 32, 64, 128, 256)
 PAPER_GAPS = "0.10 on ImageNet 64×64 (L_hybrid), 0.22 and 0.23 on CIFAR-10 (L_hybrid and L_vlb)"
 
 
-def run(name: str, heldout: int) -> None:
+def run(name: str, samples: int, every_step: bool) -> None:
     output = RUNS / name
-    words = ["find", name, "fashion-train", "--heldout", "fashion-test", "-o", str(output), "--every-step"]
-    _dpstride([*words, "--samples", str(heldout), "--heldout-samples", str(heldout)])
+    words = ["find", name, "fashion-train", "--heldout", "fashion-test", "-o", str(output)]
+    words += ["--samples", str(samples), "--heldout-samples", str(samples), *(["--every-step"] if every_step else [])]
+    _dpstride(words)
     for steps, label in ((FEW, str(FEW)), (zoo.describe(name)["T"], "all")):
         picture = FIGURES / f"{name}-{label}.png"
         _dpstride(
@@ -65,8 +67,8 @@ def _section(name: str) -> str:
     lines += [
         f"Full chain, {held_out['images']:,} test images: {held_out['bpd']:.3f} ± {held_out['standard_error']:.3f} "
         f"bits/dim. Below, {comparison.samples['heldout']} test images score the paths that "
-        f"{comparison.samples['chosen']} training images chose, at every t; the strides share images and noise, so their "
-        "differences are far more certain than each number.",
+        f"{comparison.samples['chosen']} training images chose; the strides share images and noise, so their differences "
+        "are far more certain than each number.",
         "",
         "| stride | " + " | ".join(map(str, BUDGETS)) + f" | all {T:,} |",
         "|---|" + "---|" * (len(BUDGETS) + 1),
@@ -93,11 +95,12 @@ def _section(name: str) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(zoo.names()))
-    parser.add_argument("--heldout", type=int, default=48, help="images that choose, and images that score")
+    parser.add_argument("--samples", type=int, default=128, help="images that choose, and images that score")
+    parser.add_argument("--every-step", action="store_true")
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page_only:
         for each in arguments.names:
-            run(each, arguments.heldout)
+            run(each, arguments.samples, arguments.every_step)
     write_page()
     sys.exit(0)
