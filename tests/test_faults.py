@@ -553,3 +553,33 @@ def test_other_runtime_errors_are_not_taken_for_no_memory() -> None:
 
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         run(denoiser=Denoiser(broken, PROCESS))
+
+
+def test_the_command_skips_and_says_so_or_stops_with_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+
+    from dpstride.cli import _run
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("bright_is_bad.py").write_text(
+        "import torch, dpstride\n"
+        "def network(x, time):\n"
+        "    bad = (x.mean((1, 2, 3)) > 0.9) & (time == 0)\n"
+        "    return torch.where(bad[:, None, None, None], torch.inf, 0.5 * x)\n"
+        "def model():\n"
+        "    return dpstride.Denoiser(network, dpstride.ForwardProcess.linear(6), predicts='x0')\n"
+    )
+    images = IMAGES[:12, None].numpy().copy()
+    images[[3, 7]] = 255
+    np.save("data.npy", images)
+    words = ["estimate", "bright_is_bad:model", "data.npy", "-o", "s.safetensors"]
+    assert _run(words) == 1
+    assert "NaN or infinity for sample 3 at grid step t = 1, sample 7 at grid step t = 1" in capsys.readouterr().err
+    assert _run([*words, "--skip-nonfinite", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped"] == [3, 7]
+    assert _run([*words, "--skip-nonfinite"]) == 0
+    assert "2 of 12 samples were left out, for which the network gave NaN or infinity: 3, 7." in capsys.readouterr().err
+    assert Statistics.load("s.safetensors").samples == 10

@@ -16,12 +16,23 @@ from ..reading.text import printable_lines
 
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
+    from ..statistics.artefact import Statistics
 
 
 def say_notes(loaded: LoadedModel, say: Callable[[str], None]) -> None:
     """What was read from a foreign model and by which rules, before the work starts."""
     for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings)):
         say(f"         {note}")
+
+
+def say_skipped(statistics: Statistics, say: Callable[[str], None]) -> None:
+    """Which samples were left out, if any."""
+    if skipped := statistics.skipped:
+        listed = ", ".join(map(str, skipped[:10])) + (", …" if len(skipped) > 10 else "")
+        say(
+            f"Warning: {len(skipped)} of {statistics.samples + len(skipped)} samples were left out, for which the network "
+            f"gave NaN or infinity: {listed}."
+        )
 
 
 def complain(text: str) -> None:

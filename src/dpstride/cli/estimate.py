@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from .console import emit, say_notes, sayer
+from .console import emit, say_notes, say_skipped, sayer
 from .inputs import load_model, read_samples
-from .options import DECODERS, VARIANCES, adaptive, model_option, output, work
+from .options import DECODERS, VARIANCES, adaptive, model_option, output, skip_nonfinite, work
 
 
 @click.command("estimate")
@@ -27,6 +27,7 @@ from .options import DECODERS, VARIANCES, adaptive, model_option, output, work
 @click.option("--decoder", type=DECODERS, default="upper", show_default=True, help="With --adaptive: their decoder.")
 @model_option
 @work
+@skip_nonfinite
 @output
 def estimate_command(
     model: str,
@@ -42,6 +43,7 @@ def estimate_command(
     seed: int,
     batch_size: int,
     data_range: Any,
+    skip_nonfinite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -65,13 +67,18 @@ def estimate_command(
     if adaptive:
         from ..adaptive.loop import estimate_adaptively
 
-        _, report = estimate_adaptively(
+        statistics, report = estimate_adaptively(
             denoiser, gathered, None, seed, batch_size, gathered.data_range, budgets, tolerance, variance, decoder,
-            progress=not quiet, checkpoint=output,
+            progress=not quiet, checkpoint=output, skip_nonfinite=skip_nonfinite,
         )  # fmt: skip
+        say_skipped(statistics, say)
         report.save(output.with_suffix(".adaptive.json"))
         emit(as_json, {"statistics": str(output), **report.to_dict()}, f"{output}: {report.sentence()}")
         return
-    statistics = run(denoiser, gathered, None, seed, batch_size, gathered.data_range, not quiet, output)
+    statistics = run(
+        denoiser, gathered, None, seed, batch_size, gathered.data_range, not quiet, output, None, skip_nonfinite
+    )
+    say_skipped(statistics, say)
     evaluations = statistics.process.T * statistics.samples
-    emit(as_json, {"statistics": str(output), "evaluations": evaluations}, f"{output}: {evaluations:,} evaluations")
+    result = {"statistics": str(output), "evaluations": evaluations, "skipped": list(statistics.skipped)}
+    emit(as_json, result, f"{output}: {evaluations:,} evaluations")

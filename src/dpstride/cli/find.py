@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import duration, emit, say_notes, sayer
+from .console import duration, emit, say_notes, say_skipped, sayer
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
-from .options import adaptive, costs, model_option, output, work
+from .options import adaptive, costs, model_option, output, skip_nonfinite, work
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
@@ -44,6 +44,7 @@ USUAL_TIMES = 20  # that an adaptive estimate evaluates
 @model_option
 @costs
 @work
+@skip_nonfinite
 @output
 def find_command(
     model: str,
@@ -63,6 +64,7 @@ def find_command(
     seed: int,
     batch_size: int,
     data_range: Any,
+    skip_nonfinite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -86,7 +88,9 @@ def find_command(
     choosing, scoring = split(data, heldout, samples, heldout_samples, loaded, data_range, seed)
     check_costs(denoiser, variance, decoder, max_budget, choosing)
     sparse = (
-        None if every_step or len(choosing) < 2 else (tolerance, check_budgets(budgets, denoiser.process.T, decoder))
+        None
+        if every_step or len(choosing) < 2
+        else (tolerance, check_budgets(budgets, denoiser.process.T, decoder, max_budget))
     )
     say(plan(denoiser, choosing, scoring, model, data, heldout))
     say_notes(loaded, say)
@@ -94,8 +98,9 @@ def find_command(
         _dry_run(denoiser, choosing, scoring, batch_size, sparse, as_json)
         return
     schedules, comparison, files = find_schedules(
-        denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse
-    )
+        denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
+        skip_nonfinite=skip_nonfinite,
+    )  # fmt: skip
     print_result(schedules, comparison, files, as_json)
 
 
@@ -112,6 +117,7 @@ def find_schedules(
     say: Callable[[str], None],
     sparse: Sparse | None = None,
     score_sparsely: bool = True,
+    skip_nonfinite: bool = False,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
     """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there.
 
@@ -130,7 +136,10 @@ def find_schedules(
         from ..statistics.estimate import estimate as run
 
         start = time.monotonic()
-        statistics = run(denoiser, data, None, seed, batch_size, data.data_range, True, output / name, steps)
+        statistics = run(
+            denoiser, data, None, seed, batch_size, data.data_range, True, output / name, steps, skip_nonfinite
+        )
+        say_skipped(statistics, say)
         evaluations = (denoiser.process.T if steps is None else len(steps)) * len(data)
         say(f"{output / name}: {evaluations:,} evaluations in {time.monotonic() - start:.0f} s")
         return statistics
@@ -143,8 +152,9 @@ def find_schedules(
         tolerance, budgets = sparse
         statistics, report = estimate_adaptively(
             denoiser, choosing, None, seed, batch_size, choosing.data_range, budgets, tolerance, variance, decoder,
-            checkpoint=output / "statistics.safetensors",
+            checkpoint=output / "statistics.safetensors", skip_nonfinite=skip_nonfinite,
         )  # fmt: skip
+        say_skipped(statistics, say)
         report.save(output / "adaptive.json")
         files.append(output / "adaptive.json")
         say(f"{output / 'statistics.safetensors'}: {report.sentence()}")

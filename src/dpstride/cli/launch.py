@@ -58,10 +58,10 @@ def _size() -> int:
 @contextlib.contextmanager
 def _in_silence(cli: click.Group, verb: str) -> Iterator[None]:
     """Say nothing, and write to a folder that is thrown away."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # below Python, whose libraries have their own ways to speak
+        os.dup2(nowhere, stream)
     with contextlib.ExitStack() as stack:
-        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-        stack.enter_context(contextlib.redirect_stdout(nowhere))
-        stack.enter_context(contextlib.redirect_stderr(nowhere))
         if verb in OWN_OUTPUT:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
 

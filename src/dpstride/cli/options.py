@@ -87,6 +87,9 @@ adaptive = options(
         "--budgets", type=Budgets(), help="Numbers of steps that the tolerance is for.  [default: 8,16,32,64]"
     ),
 )
+skip_nonfinite = click.option(
+    "--skip-nonfinite", is_flag=True, help="Leave out samples for which the network gives NaN or infinity, and say so."
+)
 output = options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--quiet", "-q", is_flag=True, help="Print only the result."),

@@ -70,6 +70,7 @@ class Workers:
             if found[name].size:
                 content = torch.from_numpy(found[name].reshape(-1).view(np.uint8))
                 distributed.broadcast(content, 0, group=self._group)
+        self._wait_for_all()  # the main process may end now, and its connections with it
         return found
 
     def map(self, compute: Callable[[U], Arrays], units: Sequence[U]) -> Iterator[tuple[U, Arrays]]:
@@ -156,6 +157,13 @@ class Workers:
         if self._store.check([_ERROR]):
             found = json.loads(bytes(self._store.get(_ERROR)))
             raise WorkerError(f"Worker {found['rank']}: {found['text'] or found['type']}")
+
+    def _wait_for_all(self) -> None:
+        key = self._new_call()
+        self._store.add(key, 1)
+        while self.main and self._store.add(key, 0) < self.size:
+            self._raise_error()
+            time.sleep(0.01)
 
     def _wait_for_main(self, name: str) -> None:
         until = time.monotonic() + PATIENCE

@@ -1,0 +1,92 @@
+"""kill -9 at random moments of estimate, find, study and training, and of one worker among two, then the same again.
+
+A few kills in `make test`; with DPSTRIDE_TORTURE=1 (`make torture`) more than 50.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import TALLY, Nursery, Tally, nursery, survive
+from jobs import COMMANDS, evaluations, left_by
+
+TORTURE = os.environ.get("DPSTRIDE_TORTURE") == "1"
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Nursery]:
+    with nursery() as found:
+        yield found
+
+
+def test_estimate_survives_kills_and_repeats_little(children: Nursery, tmp_path: Path) -> None:
+    tally = survive(children, "estimate", tmp_path, kills=2)
+    # A unit is 17 t of 60 samples in 64 batches; each kill costs at most one, and the trial of 4 samples.
+    assert tally.repeated <= tally.kills * (17 * 60 + 4) + 4 * (tally.runs - 1)
+
+
+def test_one_worker_of_two_is_killed(children: Nursery, tmp_path: Path) -> None:
+    tally = survive(children, "estimate", tmp_path, kills=1, workers=2)
+    assert tally.repeated <= tally.kills * 2 * (17 * 60 + 4) + 4 * (tally.runs - 1)
+
+
+def test_training_survives_a_kill(children: Nursery, tmp_path: Path) -> None:
+    survive(children, "train", tmp_path, kills=1)
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(not TORTURE, reason="make torture")
+@pytest.mark.parametrize(
+    ("job", "kills", "workers"),
+    [("estimate", 15, 1), ("find", 6, 1), ("study", 12, 1), ("train", 8, 1), ("estimate", 6, 2), ("study", 4, 3)],
+)
+def test_many_kills(children: Nursery, tmp_path: Path, job: str, kills: int, workers: int) -> None:
+    survive(children, job, tmp_path, kills, workers, seed=1)
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(not TORTURE, reason="make torture")
+def test_torchrun_survives_kills_of_its_workers(children: Nursery, tmp_path: Path) -> None:
+    """The launcher itself, which ends the other worker; whichever is killed, the same command goes on."""
+    import random
+
+    rng, kills = random.Random(2), 4
+    words = shlex.split(COMMANDS["estimate"])[1:]
+    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "dpstride"]
+    folders = [tmp_path / "undisturbed", tmp_path / "killed"]
+    tally = Tally("estimate", "torchrun 2")
+    TALLY.append(tally)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    for folder in folders:
+        folder.mkdir()
+        while True:
+            tally.runs += folder is folders[1]
+            process = subprocess.Popen([*runner, *words], cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+            if folder is folders[1] and tally.kills < kills:
+                before = evaluations(folder)
+                while evaluations(folder) == before and process.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(0.3 * rng.random())
+                workers = children_of(process.pid)
+                if len(workers) == 2 and process.poll() is None:
+                    os.kill(rng.choice(workers), 9)
+                    assert process.wait(300) != 0
+                    tally.kills += 1
+                    continue
+            if process.wait(300) == 0:
+                break
+    assert left_by(folders[1]) == left_by(folders[0])
+    tally.finished = 1
+    tally.needed, tally.repeated = evaluations(folders[0]), evaluations(folders[1]) - evaluations(folders[0])
+    assert tally.kills == kills
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
