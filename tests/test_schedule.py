@@ -251,7 +251,7 @@ def test_any_schedule_survives_a_round_trip(
         bpd=data.draw(st.none() | number),
         standard_error=data.draw(st.none() | number),
         options={"variance": "optimal"},
-        fitted=Fitted(np.resize(data.draw(st.lists(number, min_size=1, max_size=9)), T + 1)),
+        fitted=Fitted(np.abs(np.resize(data.draw(st.lists(number, min_size=1, max_size=9)), T + 1))),
         provenance=provenance,
     )
     schedule.save(path)
@@ -382,6 +382,8 @@ def put(*where: Any) -> Callable[[dict[str, Any]], None]:
         (put("schedules", 1, "bpd", 10**400), "a whole number of 1329 bits"),
         (put("fitted", "mean_squared_error", [1.0]), "must have 301 entries"),
         (put("fitted", "mean_squared_error", {"a": 1}), "not a valid schedule file"),
+        (put("fitted", "mean_squared_error", 1, -0.5), "not negative"),
+        (put("fitted", "decoder_variance", [1.0] * 300 + [0.0]), "above 0 where they are variances"),
         (put("fitted", None), "not a valid schedule file"),
         (put("process", "f", 0, math.nan), "NaN is not JSON"),
         (put("process", "f", 1, 2.0), "f must not rise along the grid"),

@@ -266,10 +266,8 @@ class ScheduleSet:
             if not entries:
                 raise ValueError("it holds no schedule")
             fitted = Fitted(
-                *(
-                    _from_list(document["fitted"][name], process.T)
-                    for name in ("mean_squared_error", "decoder_variance")
-                )
+                _from_list(document["fitted"]["mean_squared_error"], process.T),
+                _from_list(document["fitted"]["decoder_variance"], process.T, above=0.0),
             )
             options, provenance, stride = document["options"], document["provenance"], document["stride"]
             if not (isinstance(options, dict) and isinstance(provenance, dict) and isinstance(stride, str)):
@@ -389,7 +387,7 @@ def _to_list(array: Array | None) -> list[float | None] | None:
     return None if array is None else [float(x) if math.isfinite(x) else None for x in array]
 
 
-def _from_list(values: list[float | None] | None, T: int) -> Array | None:
+def _from_list(values: list[float | None] | None, T: int, above: float = -np.finfo(np.float64).tiny) -> Array | None:
     if values is None:
         return None
     if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, _NUMBER) for v in values):
@@ -397,6 +395,8 @@ def _from_list(values: list[float | None] | None, T: int) -> Array | None:
     array = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
     if array.shape != (T + 1,):
         raise ValueError(f"fitted numbers must have {T + 1} entries, not {array.shape}")
+    if (array[1:] <= above).any():  # index 0 is clean data, with nothing to fit
+        raise ValueError("fitted numbers are mean squares: not negative, and above 0 where they are variances")
     return array
 
 

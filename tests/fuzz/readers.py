@@ -154,6 +154,20 @@ def read_adaptive(folder: Path) -> Any:
     return AdaptiveReport.load(folder / "adaptive.json")
 
 
+def make_features(folder: Path) -> None:
+    from dpstride.evaluate.stream import FORMAT
+    from dpstride.statistics.storage import write_arrays
+
+    arrays = {"features": np.random.default_rng(0).normal(size=(6, 3)), "images": IMAGES.numpy()}
+    write_arrays(folder / "a.safetensors", arrays, {"format": FORMAT, "identity": '{"kind": "images"}'})
+
+
+def read_features(folder: Path) -> Any:
+    from dpstride.evaluate.stream import load_features
+
+    return load_features(folder / "a.safetensors")
+
+
 # --- data --------------------------------------------------------------------------------------------------------------
 
 
@@ -403,6 +417,14 @@ READERS: dict[str, Reader] = {
         lambda report: report.sentence(),
         {"adaptive.json": json_with("2", "believed")},
         share=20,
+    ),
+    "features .safetensors": Reader(
+        make_features,
+        read_features,
+        nothing,
+        {"a.safetensors": both(mutations.edited_safetensors)},
+        share=20,
+        quick=10,
     ),
     "data .npy": Reader(
         lambda folder: np.save(folder / "a.npy", IMAGES.numpy()),

@@ -268,8 +268,12 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
     try:
         arrays, header = read_arrays(path)
         if header.get("format") != FORMAT or not {"features", "images"} <= arrays.keys():
-            raise DamagedFileError(f"its format is {header.get('format')!r}, not {FORMAT!r}")
-    except (DamagedFileError, OSError) as error:
+            raise DamagedFileError(f"its format is {header.get('format')!r:.80}, not {FORMAT!r}")
+        if not isinstance(json.loads(header.get("identity", "null")), dict):
+            raise DamagedFileError("it does not say what it holds")
+        if arrays["features"].ndim != 2 or arrays["features"].dtype.kind != "f":
+            raise DamagedFileError(f"its features have shape {arrays['features'].shape}, not [images, numbers]")
+    except (DamagedFileError, OSError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: not features that dpstride wrote ({error}). Remove it to compute them again."
         ) from error
