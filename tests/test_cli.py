@@ -126,7 +126,7 @@ def test_dry_run_counts_and_writes_nothing(folder, capsys):
 
 def test_find_runs_the_network_where_it_matters_and_says_what_it_believes(folder, capsys):
     command = ("find", "my_model:denoiser", "data.npy", "-o", "out", "--budgets", "2,4", "--tolerance", "0.5")
-    code, out, err = run(capsys, *command)
+    code, _, err = run(capsys, *command)
     assert code == 0, err
     report = dpstride.AdaptiveReport.load("out/adaptive.json")
     assert report.reached
@@ -243,7 +243,9 @@ def test_interrupt_keeps_the_work_and_exits_130(folder, capsys):
     command = [sys.executable, "-m", "dpstride", "estimate", "my_model:slow", "data.npy", "-o", "s.safetensors"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}
     command += ["--samples", "8", "--batch-size", "8"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    # A shell that runs the tests in the background has its children ignore Ctrl-C.
+    hear = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, **hear)
     while not (folder / "reached").exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)

@@ -139,7 +139,8 @@ def test_vocoders_may_leave_their_training_grid_and_have_a_density():
     data = (torch.randn(4, 60) * 0.1, torch.randn(4, 5, 3))
     schedules = dpstride.optimise(denoiser, data, data_range=model.data_range, progress=False)
     assert schedules[6].steps[0] == 12
-    torch.testing.assert_close(vocoder.levels[-1], torch.full((4,), coarse.f[-1], dtype=torch.float32))
+    seen = torch.cat(vocoder.levels).double().numpy()
+    np.testing.assert_allclose(np.unique(seen), np.unique(coarse.f[1:].astype(np.float32)), rtol=1e-6)
 
 
 def test_other_vocoders_say_how_they_are_called():
