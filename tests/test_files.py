@@ -1,5 +1,7 @@
 """Data from files: the same images through every format, and what is refused."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +55,18 @@ def test_a_function_of_the_users_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert read_data("my_data:images").shape == (2, 1, 3, 3)
+
+
+def test_a_function_is_named_by_words_and_found_behind_installed_packages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    (tmp_path / "images.py").write_text("raise SystemExit('it ran')")
+    for text in ("images:../x.npy", "images.npy:", ":x", "images/:x", "http://images", "images:a b", ".images:x"):
+        with pytest.raises(ValueError, match=r"must be package\.module:function"):
+            read_data(text)
+    (tmp_path / "email_of_mine.py").write_text("def images():\n    return 1\n")
+    assert read_data("email_of_mine:images") == 1
+    assert sys.path[-1] == str(tmp_path)
 
 
 class Malicious:

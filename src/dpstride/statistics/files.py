@@ -68,10 +68,10 @@ def read_data(source: str | os.PathLike[str]) -> Any:
 def import_function(text: str) -> Callable[..., Any]:
     """The function named by ``package.module:function``; modules in the working folder are found too."""
     module_name, _, function_name = text.partition(":")
-    if not module_name or not function_name:
-        raise ValueError(f"{text!r} must be package.module:function.")
+    if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
+        raise ValueError(f"{text!r:.200} must be package.module:function.")
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())  # last: a file there must not stand in for an installed package
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
