@@ -81,15 +81,11 @@ def _section(name: str) -> str:
     if T == 4000:
         lines += [f"The paper's own gaps at T = 4000: {PAPER_GAPS}."]
     lines += [f"{warning}" for warning in comparison.warnings]
-    lines += [
-        "",
-        f"| {FEW} DP steps | all {T:,} steps |",
-        "|---|---|",
-        f"| ![{name}, {FEW} DP steps](figures/zoo/{name}-{FEW}.png) | ![{name}, all steps](figures/zoo/{name}-all.png) |",
-        "",
-        "",
-    ]
-    return "\n".join(lines)
+    grids = {str(FEW): f"{FEW} DP steps", "all": f"all {T:,} steps"}
+    grids = {label: title for label, title in grids.items() if (FIGURES / f"{name}-{label}.png").is_file()}
+    lines += ["", "| " + " | ".join(grids.values()) + " |", "|---" * len(grids) + "|"]
+    cells = (f"![{name}, {title}](figures/zoo/{name}-{label}.png)" for label, title in grids.items())
+    return "\n".join([*lines, "| " + " | ".join(cells) + " |", "", ""])
 
 
 if __name__ == "__main__":
