@@ -240,6 +240,18 @@ def test_short_grids_are_evaluated_whole(T: int) -> None:
     assert report.stopped in ("reached", "noise")
 
 
+def test_noise_alone_is_never_worth_another_time() -> None:
+    """Forty times of a smooth curve: what leaving one out misses is noise, and it is seen to be."""
+    u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
+    for seed in range(5):
+        candidates = _Candidates(drawn_statistics(32, seed), np.isin(np.arange(T + 1), first_steps(u, 40)), POSTERIOR)
+        where = np.searchsorted(candidates.grid, candidates.known)
+        weights = np.random.default_rng(seed).dirichlet(np.ones(32), 50).T
+        weights = np.concatenate([np.full((32, 1), 1.0 / 32.0), weights], axis=1)
+        _, worth = candidates.unknown(np.log(candidates.squared_error[where] @ weights))
+        assert worth.mean() < 0.1
+
+
 # --- what is believed -------------------------------------------------------------------------------------------------
 
 
@@ -338,7 +350,8 @@ def test_what_is_unknown_vanishes_at_evaluated_times_and_falls_with_the_gap() ->
         candidates = _Candidates(exact, mask, POSTERIOR)
         where = np.searchsorted(candidates.grid, candidates.known)
         levels = np.log(candidates.squared_error[where])
-        unknown = candidates.unknown(levels)
+        unknown, worth = candidates.unknown(levels)
+        assert worth[1:].any(), "without noise any error is worth an evaluation"
         assert (unknown[where] == 0.0).all()
         error = np.abs(np.log(candidates.squared_error[:, 0] / exact.squared_error[candidates.grid, 0]))
         assert error.max() < 3.0 * unknown.max(), "judged no smaller than it is"
@@ -359,8 +372,8 @@ def test_without_noise_or_gaps_there_is_no_regret() -> None:
 def test_the_next_times_are_the_middles_of_the_gaps_that_matter() -> None:
     u = np.concatenate([[-np.inf], np.arange(1.0, 101.0)])
     gaps = np.array([[1, 21], [21, 41], [41, 43], [43, 100]])
-    nothing = np.zeros((1, 1))
-    found = next_steps(Belief((8,), nothing, nothing, gaps, np.array([0.1, 0.0, 0.5, 0.0])), u, 3)
+    worth = np.array([True, True, True, False])
+    found = next_steps(Belief((8,), np.zeros((1, 1)), gaps, np.array([0.1, 0.0, 0.5, 0.7]), worth), u, 3)
     assert found.tolist()[:2] == [42, 11]
     assert found[2] in (71, 72), "then the widest"
 

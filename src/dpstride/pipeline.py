@@ -57,10 +57,11 @@ def optimise(
             )
         statistics = estimate(denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint)
         return schedules_from(statistics, variance, decoder, max_budget)
-    from .adaptive.loop import estimate_adaptively
+    from .adaptive.loop import check_budgets, estimate_adaptively
 
+    wanted = check_budgets(budgets, denoiser.process.T, decoder, max_budget)
     statistics, report = estimate_adaptively(
-        denoiser, data, samples, seed, batch_size, data_range, budgets, tolerance, variance, decoder,
+        denoiser, data, samples, seed, batch_size, data_range, wanted, tolerance, variance, decoder,
         progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
     schedules = schedules_from(statistics, variance, decoder, max_budget)

@@ -27,9 +27,6 @@ BUDGETS = (8, 16, 32, 64)
 TOLERANCE = 0.01
 FIRST = 12  # times of the first round, even in the noise coordinate: E e² bends a few times between noise and data
 ADDED = 4  # times of every further round, or a quarter of those there are
-FUTILE = (
-    0.1  # of the tolerance: what is unknown between the times adds less to the regret, so more times would not help
-)
 
 Evaluate = Callable[[Sequence[int]], Statistics]
 
@@ -129,16 +126,14 @@ def refine(
         mask = np.isin(np.arange(process.T + 1), steps)
         belief = believe(statistics, mask, budgets, options)
         # The first round's belief is tested once, by times that it did not know, before it is trusted.
-        stopped = (
-            _verdict(belief, tolerance, steps.size, limit, process.T) if rounds > 1 or steps.size >= limit else None
-        )
+        stopped = _verdict(belief, tolerance, steps.size, limit) if rounds > 1 or steps.size >= limit else None
         if stopped is not None:
             break
         added = max(ADDED, steps.size // 4)
         steps = np.union1d(steps, next_steps(belief, u, min(added, limit - steps.size)))
     needed = None
     if stopped == "noise":
-        needed = samples_for(statistics.samples, float(belief.noise_upper.max()), tolerance)
+        needed = samples_for(statistics.samples, float(belief.upper.max()), tolerance)
     regret = {
         int(K): Regret(float(mean), 0.0, float(high))
         for K, mean, high in zip(budgets, belief.mean, belief.upper, strict=True)
@@ -170,8 +165,9 @@ def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]
 
 
 def next_steps(belief: Belief, u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
-    """The middles, in ``u``, of the gaps on which most cost hangs; where nothing is known to hang, of the widest."""
-    order = np.lexsort([-(u[belief.gaps[:, 1]] - u[belief.gaps[:, 0]]), -belief.weights])
+    """The middles, in ``u``, of the gaps on which most cost hangs, and of the widest where too few are worth it."""
+    width = u[belief.gaps[:, 1]] - u[belief.gaps[:, 0]]
+    order = np.lexsort([-width, -np.where(belief.worth, belief.weights, 0.0)])
     middles = []
     for low, high in belief.gaps[order[:count]].tolist():
         inside = np.arange(low + 1, high)
@@ -179,11 +175,14 @@ def next_steps(belief: Belief, u: npt.NDArray[np.float64], count: int) -> npt.ND
     return np.array(middles, dtype=np.int64)
 
 
-def check_budgets(budgets: Sequence[int] | None, T: int, decoder: str) -> tuple[int, ...]:
-    """The budgets asked for, ascending, or a clear error; by default those of the paper that the grid has."""
+def check_budgets(
+    budgets: Sequence[int] | None, T: int, decoder: str, max_budget: int | None = None
+) -> tuple[int, ...]:
+    """The budgets asked for, ascending, or a clear error; by default the paper's, up to T and ``max_budget``."""
     least = 2 if decoder == "respaced" else 1
     if budgets is None:
-        return tuple(K for K in BUDGETS if K <= T) or (T,)
+        largest = T if max_budget is None else min(T, max_budget)
+        return tuple(budget for budget in BUDGETS if budget <= largest) or (largest,)
     chosen = tuple(sorted(set(budgets)))
     whole = all(isinstance(K, (int, np.integer)) and not isinstance(K, bool) for K in chosen)
     if not chosen or not whole or not least <= chosen[0] <= chosen[-1] <= T:
@@ -202,12 +201,10 @@ def _check_max_steps(max_steps: int, T: int) -> int:
     return int(max_steps)
 
 
-def _verdict(belief: Belief, tolerance: float, count: int, limit: int, T: int) -> Stopped | None:
+def _verdict(belief: Belief, tolerance: float, count: int, limit: int) -> Stopped | None:
     """Why to stop; None to go on."""
     if (belief.upper <= tolerance).all():
         return "reached"
-    if count == T:
-        return "noise" if (belief.noise_upper > tolerance).any() else "every step"
-    if (belief.noise_upper > tolerance).any() and (belief.upper - belief.noise_upper <= FUTILE * tolerance).all():
+    if not (belief.worth & (belief.weights > 0.0)).any():
         return "noise"
     return "limit" if count >= limit else None

@@ -45,9 +45,9 @@ class Belief:
 
     budgets: tuple[int, ...]
     regret: Array  # [replicates, budgets]
-    noise: Array  # [replicates, budgets], were nothing unknown between the evaluated times
     gaps: Indices  # [gaps, 2] neighbouring evaluated times with others between them
-    weights: Array  # [gaps] how much cost hangs on what is unknown there
+    weights: Array  # [gaps] how much cost hangs on what is unknown there, bits/dim
+    worth: npt.NDArray[np.bool_]  # [gaps] whether it is more than the noise that another evaluated time would bring
 
     @property
     def mean(self) -> Array:
@@ -58,11 +58,6 @@ class Belief:
     def upper(self) -> Array:
         """What the regret of each budget is below with 95% confidence."""
         return np.quantile(self.regret, CONFIDENCE, axis=0)
-
-    @property
-    def noise_upper(self) -> Array:
-        """The same from Monte Carlo noise alone: more times cannot lower it, more samples can."""
-        return np.quantile(self.noise, CONFIDENCE, axis=0)
 
 
 def believe(
@@ -290,25 +285,36 @@ class _Candidates:
             levels.append(np.log(np.maximum(cost, 1e-300) / self._snr_difference[at]))
         return np.array(levels)
 
-    def unknown(self, levels: Array) -> Array:
-        """Standard deviation at every candidate of what was interpolated between ``levels`` [known, replicates]."""
+    def unknown(self, levels: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """What was interpolated between ``levels`` [known, replicates], the first of them the estimate.
+
+        Returns its standard deviation at every candidate, and for the gap below each evaluated time whether it exceeds, in
+        the middle, the noise that a row evaluated there would have of its own.
+        """
         from scipy.interpolate import PchipInterpolator
 
-        u = self.place.u
-        known, count = u[self.known], self.known.size
-        centre = np.zeros(count)  # error in the middle of a gap of width 1 between the neighbours of each time
+        known, count = self.place.u[self.known], self.known.size
+        curvature = np.zeros(
+            count
+        )  # error in the middle of a gap, were it as wide as 1, between the neighbours of a time
+        noise = np.zeros(count)
         for j in range(1, count - 1):
             others = np.delete(np.arange(count), j)
             missed = PchipInterpolator(known[others], levels[others])(known[j]) - levels[j]
-            explained = missed[1:].var() if missed.size > 1 else 0.0
+            explained = float(missed[1:].var())
             width = known[j + 1] - known[j - 1]
             w = (known[j] - known[j - 1]) / width
-            centre[j] = math.sqrt(max(missed[0] ** 2 - explained, 0.0)) / max(4.0 * w * (1.0 - w), 0.25) / width**2
-        below = np.searchsorted(self.known, self.place.below[self.grid])
-        above = np.searchsorted(self.known, self.place.above[self.grid])
-        width, w = known[above] - known[below], self.place.weight[self.grid]
-        # The error of a monotone cubic falls with the square of the gap at least; at worst as fast as the neighbours say.
-        return np.asarray(np.maximum(centre[below], centre[above]) * width**2 * 4.0 * w * (1.0 - w))
+            bump = max(4.0 * w * (1.0 - w), 0.25)
+            curvature[j] = math.sqrt(max(missed[0] ** 2 - explained, 0.0)) / bump / width**2
+            # What samples share at all t cancels in the miss; the noise of t and about half that of two others is left.
+            noise[j] = math.sqrt(explained / 1.5)
+        noise[[0, -1]] = noise[[min(1, count - 1), max(count - 2, 0)]]
+        # The error of a monotone cubic falls with the square of the gap at least.
+        middle = np.maximum(curvature[1:], curvature[:-1]) * np.diff(known) ** 2
+        worth = middle > 0.5 * (noise[1:] + noise[:-1])
+        w = self.place.weight[self.grid]
+        middle, worth = np.concatenate([[0.0], middle]), np.concatenate([[False], worth])
+        return middle[np.searchsorted(self.known, self.grid)] * 4.0 * w * (1.0 - w), worth
 
     # --- beliefs ----------------------------------------------------------------------------------------------------------
 
@@ -320,19 +326,18 @@ class _Candidates:
         weights = np.concatenate([self.sizes[None], drawn / drawn.sum(axis=1, keepdims=True)]).T
         decoder = self.decoder @ weights
         where = np.searchsorted(self.grid, self.known)
-        row_error = self.unknown(self._row_level(weights))
-        decoder_error = self.unknown(decoder[where])
+        row_error, row_worth = self.unknown(self._row_level(weights))
+        decoder_error, decoder_worth = self.unknown(decoder[where])
         still = np.ones(self.grid.size)
         estimate = self.table(self.steps(self.sizes, still), decoder[:, 0], max(budgets))
         chosen = [estimate.best(K) for K in budgets]
         gap = np.searchsorted(self.known, self.grid)  # of the candidates below known[gap] and above known[gap - 1]
         moves = rng.standard_normal((2, self.known.size, REPLICATES))
-        regret, noise = np.empty((2, REPLICATES, len(budgets)))
+        regret = np.empty((REPLICATES, len(budgets)))
         need = np.zeros(self.known.size)
         for r in range(REPLICATES):
             factor = np.exp(row_error * moves[0, gap, r])
             shifted = decoder[:, r + 1] + decoder_error * moves[1, gap, r]
-            noise[r], _ = self._regret(chosen, budgets, weights[:, r + 1], still, decoder[:, r + 1])
             regret[r], best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)
             for path, costs in best:
                 np.add.at(need, gap[path[:-1] - 1], costs * row_error[path[:-1] - 1])
@@ -341,9 +346,9 @@ class _Candidates:
         return Belief(
             budgets,
             regret / (self.dims * LN2),
-            noise / (self.dims * LN2),
             np.stack([self.known[open_gaps - 1], self.known[open_gaps]], axis=1),
             need[open_gaps] / (REPLICATES * self.dims * LN2),
+            (row_worth | decoder_worth)[open_gaps],
         )
 
     def _regret(

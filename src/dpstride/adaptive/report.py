@@ -15,7 +15,7 @@ from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
 
 FORMAT = "dpstride-adaptive-1"
-Stopped = Literal["reached", "noise", "limit", "every step"]
+Stopped = Literal["reached", "noise", "limit"]
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ class Regret:
 class AdaptiveReport:
     """Of `estimate_adaptively`.
 
-    ``stopped`` says why it stopped: the regret of every budget is below the tolerance ("reached"), Monte Carlo noise alone
-    is above it, so that more times do not help ("noise"), ``max_steps`` was reached ("limit"), or the network ran at every
-    step.
+    ``stopped`` says why it stopped: the regret of every budget is below the tolerance ("reached"), or it is not and what is
+    left is Monte Carlo noise, which more times would not lower ("noise"), or ``max_steps`` was reached ("limit").
     """
 
     T: int
