@@ -512,3 +512,13 @@ def test_bad_arguments_name_rule_and_value(options: dict[str, Any], message: str
     arguments: dict[str, Any] = {"network": zeros, "process": LINEAR} | options
     with pytest.raises(ValueError, match=message):
         Denoiser(arguments.pop("network"), arguments.pop("process"), **arguments)
+
+
+def test_a_denoiser_moves_with_its_modules() -> None:
+    """There is one device here that holds values, so it goes to the one that holds none."""
+    network = torch.nn.Linear(3, 3)
+    denoiser = Denoiser(lambda x, time: network(x), ForwardProcess.linear(5), predicts="x0", clip=(-2, 2), name="mine")
+    moved = denoiser.to("meta")
+    assert moved.device == torch.device("meta")
+    assert network.weight.device == torch.device("meta")
+    assert (moved.predicts, moved.clip, moved.name, moved.dtype) == ("x0", (-2.0, 2.0), "mine", torch.float32)

@@ -167,19 +167,14 @@ class Denoiser:
                 f"nothing on another grid ({process.name!r}, T = {process.T}). Use time_input='time', or build a Denoiser "
                 "on that grid with a time_input of its own."
             )
-        return Denoiser(
-            self.network,
-            process,
-            predicts=self.predicts,
-            variance=self.variance,
-            clip=self.clip,
-            shape=self.shape,
-            device=self.device,
-            trained_continuous=self.trained_continuous,
-            time_input=self.time_input,
-            dtype=self.dtype,
-            name=self.name,
-        )
+        return self._with(process, self.device)
+
+    def to(self, device: str | torch.device) -> Denoiser:
+        """The same on another device. Modules are moved; a function's own tensors are its author's to move."""
+        for part in _parts_of(self.network):
+            if isinstance(part, torch.nn.Module):
+                part.to(device)
+        return self._with(self.process, torch.device(device))
 
     def describe(self) -> dict[str, Any]:
         """What a result must record about the model, besides the process."""
@@ -199,6 +194,21 @@ class Denoiser:
         return _digest_of(self.network)
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _with(self, process: ForwardProcess, device: torch.device) -> Denoiser:
+        return Denoiser(
+            self.network,
+            process,
+            predicts=self.predicts,
+            variance=self.variance,
+            clip=self.clip,
+            shape=self.shape,
+            device=device,
+            trained_continuous=self.trained_continuous,
+            time_input=self.time_input,
+            dtype=self.dtype,
+            name=self.name,
+        )
 
     @property
     def _time_name(self) -> str:

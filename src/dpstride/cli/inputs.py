@@ -19,13 +19,29 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
     from ..integrations.loaded import LoadedModel
 
     if text in zoo.names():
-        return LoadedModel(zoo.load(text))
-    if not options:
-        return loading.load_model(text)
+        return _placed(LoadedModel(zoo.load(text)))
     try:
-        return loading.load_model(text, **dict(options))
+        loaded = loading.load_model(text, **dict(options))
     except TypeError as error:
+        if not options:
+            raise
         raise ValueError(f"MODEL {text!r} did not take the options given with --model-option ({error}).") from error
+    # Whoever writes a function, or names a device, has chosen it.
+    return loaded if ":" in text or "device" in dict(options) else _placed(loaded)
+
+
+def _placed(loaded: LoadedModel) -> LoadedModel:
+    """The model on this process's GPU, if it has one."""
+    from dataclasses import replace
+
+    import torch
+
+    from ..statistics.workers import current
+
+    device = current().device if current().size > 1 else "cuda" if torch.cuda.is_available() else "cpu"
+    if torch.device(device).type == loaded.denoiser.device.type:
+        return loaded
+    return replace(loaded, denoiser=loaded.denoiser.to(device))
 
 
 def read_samples(text: str, model: LoadedModel, samples: int | None, data_range: Any) -> Samples:
