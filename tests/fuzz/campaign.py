@@ -1,5 +1,6 @@
-"""One process that feeds damaged files to readers, under a limit of memory and a time limit for each file.
+"""Feeds damaged files to readers, under a limit of memory and a time limit for each file.
 
+`make test` calls `fuzz` in its own process; `make torture` runs this file in one process per reader:
 ``python tests/fuzz/campaign.py FOLDER SEED READER=FILES …`` prints one JSON line per reader: files tried, accepted and
 refused. What it must not meet ends it: an undocumented error (hypothesis then shows the least edit that causes it, exit
 code 1), the time limit (signal 14), a crash (signal 11). The file at fault is left in FOLDER.
@@ -14,6 +15,7 @@ import resource
 import signal
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,13 @@ def main() -> None:
     faulthandler.register(signal.SIGALRM, chain=True)
     warnings.simplefilter("ignore")
     prepare(wanted)
-    limit_memory()
+    resource.setrlimit(resource.RLIMIT_AS, (memory_limit(),) * 2)
     for number, (name, files) in enumerate(wanted.items()):
         tried, accepted = fuzz(name, files, folder / str(number), seed)
         print(json.dumps({"reader": name, "tried": tried, "accepted": accepted}), flush=True)
 
 
-def prepare(wanted: dict[str, int]) -> None:
+def prepare(wanted: Iterable[str]) -> None:
     """Import what readers import, so that the limit counts files only."""
     import numba  # noqa: F401
     import torch
@@ -49,10 +51,9 @@ def prepare(wanted: dict[str, int]) -> None:
         diffusers.utils.logging.disable_progress_bar()
 
 
-def limit_memory() -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+def memory_limit() -> int:
+    """Bytes of addresses that may be in use: those now, and `MEMORY` more."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + MEMORY
 
 
 def fuzz(name: str, files: int, folder: Path, seed_number: int) -> tuple[int, int]:

@@ -269,3 +269,15 @@ def test_a_scheduler_config_of_other_types_is_refused(entries: dict[str, Any], m
     assert read_scheduler(good).process.T == 20
     with pytest.raises(UnsupportedModelError, match=match):
         read_scheduler({**good, **entries})
+
+
+def test_a_message_does_not_repeat_a_name_of_a_hundred_thousand_letters(tmp_path: Path) -> None:
+    save_file({"images": torch.zeros(2, 2)}, tmp_path / "good.safetensors")
+    content = (tmp_path / "good.safetensors").read_bytes()
+    header = json.loads(content[8:-16])
+    header["x" * 100_000] = {"dtype": "F32", "shape": [9, 9], "data_offsets": [16, 17]}
+    text = json.dumps(header).encode()
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content[-16:])
+    with pytest.raises(UnreadableFileError, match=r"a\.safetensors: not a whole safetensors file") as refusal:
+        dpstride.read_data(tmp_path / "a.safetensors")
+    assert len(str(refusal.value)) < 1000

@@ -275,6 +275,6 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
             raise DamagedFileError(f"its features have shape {arrays['features'].shape}, not [images, numbers]")
     except (DamagedFileError, OSError, ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path}: not features that dpstride wrote ({error}). Remove it to compute them again."
+            f"{path}: not features that dpstride wrote ({error!s:.300}). Remove it to compute them again."
         ) from error
     return arrays, header

@@ -103,7 +103,7 @@ def _check_weights(path: Path) -> int:
         with safe_open(path, framework="pt") as file:
             return len(list(file.keys()))
     except (SafetensorError, OSError, ValueError) as error:
-        raise UnsupportedModelError(f"{path}: not a whole safetensors file ({error}).") from error
+        raise UnsupportedModelError(f"{path}: not a whole safetensors file ({error!s:.300}).") from error
 
 
 def _check_shards(path: Path) -> None:

@@ -124,7 +124,7 @@ def _trained(betas: Any) -> Array:
         if array.dtype.kind not in "if" or array.ndim != 1:
             raise ValueError(f"an array of {array.dtype} with shape {array.shape}")
     except ValueError as error:
-        raise UnsupportedModelError(f"trained_betas must be a list of numbers ({error}).") from error
+        raise UnsupportedModelError(f"trained_betas must be a list of numbers ({error!s:.300}).") from error
     return array.astype(np.float64)
 
 

@@ -68,7 +68,9 @@ def open_archive(path: Path) -> Iterator[Archive]:
     except UnreadableFileError:
         raise
     except BROKEN as error:
-        raise UnreadableFileError(f"{path}: not a whole zip archive ({error}). It is truncated or damaged.") from error
+        raise UnreadableFileError(
+            f"{path}: not a whole zip archive ({error!s:.300}). It is truncated or damaged."
+        ) from error
 
 
 def check_one_directory(path: Path, archive: Archive) -> None:

@@ -100,7 +100,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        raise UnreadableFileError(f"{path}: not a whole safetensors file ({error}).") from error
+        raise UnreadableFileError(f"{path}: not a whole safetensors file ({error!s:.300}).") from error
 
 
 def _pick(arrays: dict[str, Any], path: Path) -> Any:

@@ -56,7 +56,7 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedFileError(f"not a whole safetensors file ({error})") from error
+        raise DamagedFileError(f"not a whole safetensors file ({error!s:.300})") from error
     found = header.pop("sha256", None)
     if found is not None and found != _digest({name: _plain(array) for name, array in arrays.items()}, header):
         raise DamagedFileError("its contents do not match its checksum")

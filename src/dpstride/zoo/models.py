@@ -80,7 +80,9 @@ def load_folder(folder: str | Path, name: str | None = None) -> Denoiser:
             name=name or folder.name,
         )
     except (ValueError, TypeError) as error:
-        raise UnreadableFileError(f"{folder}: {DESCRIPTION} and unet/config.json make no model ({error}).") from error
+        raise UnreadableFileError(
+            f"{folder}: {DESCRIPTION} and unet/config.json make no model ({error!s:.300})."
+        ) from error
 
 
 def load_unet(folder: Path) -> Any:

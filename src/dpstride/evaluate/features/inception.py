@@ -276,7 +276,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         try:
             return load_file(path)
         except (SafetensorError, OSError, ValueError) as error:
-            raise ValueError(f"{path}: not a whole file of weights ({error}). Get it anew.") from error
+            raise ValueError(f"{path}: not a whole file of weights ({error!s:.300}). Get it anew.") from error
     state = read_checkpoint(path)
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path}: not a plain dictionary of weights. The usual file is {FILE}.")
