@@ -33,7 +33,7 @@ def run(folder: Path, wanted: dict[str, int]) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     TALLY.extend(lines)
     assert done.returncode == 0, (
-        f"exit code {done.returncode} (negative: a signal; -14 is the time limit, -11 a crash); the file is in {folder}; "
+        f"exit code {done.returncode} (negative: a signal; -27 and -14 are time limits, -11 a crash); the file is in {folder}; "
         f"done before: {lines}\n{done.stderr[-6000:]}"
     )
     assert {line["reader"] for line in lines} == set(wanted)
