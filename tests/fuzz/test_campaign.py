@@ -25,7 +25,7 @@ def talkative(folder: Path) -> Any:
 
 def greedy(folder: Path) -> Any:
     try:
-        np.zeros(2**60)
+        np.zeros(2**55)
     except MemoryError as error:
         raise ValueError(f"{folder}: cannot be read") from error
 
