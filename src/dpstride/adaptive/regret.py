@@ -6,7 +6,8 @@ blocks of samples where statistics are kept by block). Between two evaluated tim
 random amount whose size comes from leaving one evaluated time out: what the others predict for it, less what Monte Carlo
 noise explains. Each replicate is a possible truth with its own table, and the regret in it is what the chosen path costs
 there less what the best path costs there. Near the optimum regret is quadratic in the errors of the table, so the spread
-of the replicates around the estimate is that of the estimate around the truth.
+of the replicates around the estimate is that of the estimate around the truth; and the regret of the replicate's path
+under the estimate is another draw of the same. The larger of the two is taken.
 """
 
 from __future__ import annotations
@@ -242,11 +243,17 @@ class _Candidates:
     def _snr_difference(self) -> Array:
         return snr_difference(self.process, self.grid[self.t], self.grid[self.s])
 
+    def _mean_squared_error(self, weights: Array, factor: Array) -> Array:
+        """E Σ e² at every candidate; a stretched replicate must not take it below zero."""
+        least = 0.1 * self.squared_error @ self.sizes
+        return np.asarray(np.maximum(self.squared_error @ weights, least) * factor)
+
     def steps(self, weights: Array, factor: Array) -> Array:
         """Costs of all steps where units have these weights and rows are off by these factors."""
         if self.learned:
-            return np.asarray((self.estimate + self._unit_deviations @ (weights - self.sizes)) * factor[self.t])
-        squared_error = (self.squared_error @ weights * factor)[self.t]
+            costs = self.estimate + self._unit_deviations @ (weights - self.sizes)
+            return np.asarray(np.maximum(costs, 0.1 * self.estimate) * factor[self.t])
+        squared_error = self._mean_squared_error(weights, factor)[self.t]
         if self.options["variance"] == "optimal":
             return np.asarray(0.5 * self.dims * np.log1p(self._snr_difference * squared_error / self.dims))
         a, b = self._linear
@@ -320,10 +327,7 @@ class _Candidates:
 
     def belief(self, budgets: tuple[int, ...], rng: np.random.Generator) -> Belief:
         """Regret of the paths that the estimate chooses, in every replicate."""
-        units = self.sizes.size
-        counts = rng.multinomial(units, np.full(units, 1.0 / units), size=REPLICATES)
-        drawn = counts * self.sizes
-        weights = np.concatenate([self.sizes[None], drawn / drawn.sum(axis=1, keepdims=True)]).T
+        weights = self._resampled(rng)
         decoder = self.decoder @ weights
         where = np.searchsorted(self.grid, self.known)
         row_error, row_worth = self.unknown(self._row_level(weights))
@@ -338,7 +342,9 @@ class _Candidates:
         for r in range(REPLICATES):
             factor = np.exp(row_error * moves[0, gap, r])
             shifted = decoder[:, r + 1] + decoder_error * moves[1, gap, r]
-            regret[r], best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)
+            there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)
+            here = [estimate.costs(path).sum() - estimate.least[K] for (path, _), K in zip(best, budgets, strict=True)]
+            regret[r] = np.maximum(there, here)
             for path, costs in best:
                 np.add.at(need, gap[path[:-1] - 1], costs * row_error[path[:-1] - 1])
                 need[gap[path[-2] - 1]] += decoder_error[path[-2] - 1]
@@ -351,6 +357,25 @@ class _Candidates:
             (row_worth | decoder_worth)[open_gaps],
         )
 
+    def _resampled(self, rng: np.random.Generator) -> Array:
+        """Weights of the units in the estimate and in each replicate, [units, 1 + replicates].
+
+        Resampling takes the spread of the units for that of the population. It is known only as well as a variance from
+        2 units / (kurtosis − 1) degrees of freedom, so each replicate's distance from the estimate is stretched as that
+        of a Student's t is: by a few percent for many samples, more for few or for samples of which few are far out.
+        """
+        units = self.sizes.size
+        counts = rng.multinomial(units, np.full(units, 1.0 / units), size=REPLICATES)
+        drawn = counts * self.sizes
+        drawn /= drawn.sum(axis=1, keepdims=True)
+        deviation = self.squared_error - self.squared_error.mean(axis=1, keepdims=True)
+        variance = np.maximum((deviation**2).mean(axis=1), 1e-100)
+        kurtosis = float(np.median((deviation**4).mean(axis=1) / variance**2))
+        freedom = max(2.0 * units / max(kurtosis - 1.0, 0.1), 4.0)
+        stretch = np.sqrt(freedom / rng.chisquare(freedom, size=REPLICATES))
+        stretched = self.sizes + stretch[:, None] * (drawn - self.sizes)
+        return np.concatenate([self.sizes[None], stretched]).T
+
     def _regret(
         self, chosen: list[Indices], budgets: tuple[int, ...], weights: Array, factor: Array, decoder: Array
     ) -> tuple[list[float], list[tuple[Indices, Array]]]:
@@ -361,7 +386,7 @@ class _Candidates:
             costs = table.costs(path)
             if self.options["variance"] == "optimal":  # the chosen path has the variances that were fitted with it
                 t, s = self.grid[path[:-2] - 1], self.grid[path[1:-1] - 1]
-                truth = (self.squared_error @ weights * factor)[path[:-2] - 1]
+                truth = self._mean_squared_error(weights, factor)[path[:-2] - 1]
                 costs[:-1] = fixed_step(self.process, t, s, self.dims, truth, "optimal", self.fitted)
             regret.append(float(costs.sum() - table.least[K]))
             other = table.best(K)
