@@ -59,7 +59,8 @@ def folder(tmp_path, monkeypatch):
     levels = np.round((x + 1.0) * 127.5).astype(np.uint8)
     np.save("data.npy", levels)
     np.save("other.npy", levels[::-1].copy())
-    return tmp_path
+    yield tmp_path
+    sys.modules.pop("my_model", None)  # pages of the documentation have one of their own
 
 
 def run(capsys, *arguments):
