@@ -16,7 +16,7 @@ from dpstride import Denoiser, ForwardProcess, even_stride, sample
 from dpstride.evaluate import stream
 from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
 from dpstride.evaluate.sampling import Chain
-from dpstride.evaluate.stream import image_features, load_features, sample_features
+from dpstride.evaluate.stream import image_features, load_features, sample_features, sample_stream
 from dpstride.statistics import progress
 from dpstride.statistics.progress import OtherWorkError
 
@@ -190,3 +190,23 @@ def test_a_damaged_file_is_refused_and_a_damaged_state_is_not_trusted(
     assert found is not None
     np.testing.assert_array_equal(found.features, features_of(expected(3)).float())
     assert again.calls == K
+
+
+def test_samples_go_on_after_a_stop_and_are_those_drawn_at_once(tmp_path: Path) -> None:
+    written: list[Tensor] = []
+    with pytest.raises(KeyboardInterrupt):
+        sample_stream(chain(Network(stop_at=2 * K)), 11, tmp_path / "x.npy", written.append, batch_size=4)
+    assert not written
+    again = Network()
+    sample_stream(chain(again), 11, tmp_path / "x.npy", written.append, batch_size=4)
+    denoiser = Denoiser(Network(), PROCESS, predicts="x0", shape=SHAPE)
+    assert torch.equal(written[0], sample(denoiser, even_stride(PROCESS, K), n=11))
+    assert again.samples == 3 * K  # two batches of four were there
+    assert not list(tmp_path.iterdir())
+
+
+def test_samples_of_another_seed_are_not_mixed(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        sample_stream(chain(Network(stop_at=K)), 8, tmp_path / "x.npy", lambda x: None, batch_size=4)
+    with pytest.raises(OtherWorkError, match=r"seed \(there 0, here 1\)"):
+        sample_stream(chain(Network(), seed=1), 8, tmp_path / "x.npy", lambda x: None, batch_size=4)

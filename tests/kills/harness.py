@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 
-from jobs import COMMANDS, evaluations, left_by
+from jobs import COMMANDS, PREPARED_BY, evaluations, left_by
 
 PATIENCE = 300.0  # seconds; a run takes a few, on an idle machine
 
@@ -144,6 +144,10 @@ def survive(nursery: Nursery, job: str, base: Path, kills: int, workers: int = 1
     tally = Tally(job, str(workers))
     TALLY.append(tally)
     rng = random.Random(f"{job} {workers} {seed}")
+    if job in PREPARED_BY:
+        run = Run.start(nursery, PREPARED_BY[job], base, workers=1)
+        assert run.ends_within(PATIENCE)
+        assert run.codes == [0], (base / "log").read_text()
     (base / "undisturbed").mkdir()
     start = time.monotonic()
     run = Run.start(nursery, job, base / "undisturbed", workers)

@@ -80,9 +80,9 @@ def _results(folder: Path) -> Iterator[tuple[str, str]]:
         if path.suffix == ".safetensors" and "/unet/" in name:  # weights; the file's metadata are the library's
             for key, array in load_file(path).items():
                 yield f"{name} {key}", hashlib.sha256(array.tobytes()).hexdigest()
-        elif path.is_file() and (path.suffix in (".safetensors", ".txt", ".tex") or path.name in _EXACT):
+        elif path.is_file() and (path.suffix in (".safetensors", ".txt", ".tex", ".npy") or path.name in _EXACT):
             yield name, hashlib.sha256(path.read_bytes()).hexdigest()
-        elif path.name.endswith((".progress", ".tmp")) or path.name.startswith("."):
+        elif ".tmp" in path.name or path.name.endswith(".progress") or path.name.startswith("."):
             yield name, "left over"
 
 
@@ -92,6 +92,8 @@ COMMANDS = {
     "find": "dpstride find jobs:model jobs:data -o out --samples 60 --heldout-samples 60 --batch-size 16 -q",
     "study": "dpstride study jobs:model jobs:data -o out --features jobs:features --samples 30 -k 4 -k 8"
     " --choosing-samples 40 --heldout-samples 40 --batch-size 8 -q",
+    "sample": "dpstride sample jobs:model ../out/schedules.json -k 30 -n 40 --batch-size 8 -o samples.npy -q",
     "train": "job training run",
 }
+PREPARED_BY = {"sample": "find"}  # run once, in the folder above
 assert os.sep == "/"

@@ -1,4 +1,4 @@
-"""kill -9 at random moments of estimate, find, study and training, and of one worker among two, then the same again.
+"""kill -9 at random moments of estimate, find, study, sampling and training, and of one worker among two, then the same again.
 
 A few kills in `make test`; with DPSTRIDE_TORTURE=1 (`make torture`) more than 50.
 """
@@ -37,6 +37,11 @@ def test_one_worker_of_two_is_killed(children: Nursery, tmp_path: Path) -> None:
     assert tally.repeated <= tally.kills * 2 * (17 * 60 + 4) + 4 * (tally.runs - 1)
 
 
+def test_sampling_survives_kills_and_repeats_little(children: Nursery, tmp_path: Path) -> None:
+    tally = survive(children, "sample", tmp_path, kills=2)
+    assert tally.repeated <= tally.kills * 8 * 30  # a batch of 8 samples, 30 steps
+
+
 def test_training_survives_a_kill(children: Nursery, tmp_path: Path) -> None:
     survive(children, "train", tmp_path, kills=1)
 
@@ -45,7 +50,16 @@ def test_training_survives_a_kill(children: Nursery, tmp_path: Path) -> None:
 @pytest.mark.skipif(not TORTURE, reason="make torture")
 @pytest.mark.parametrize(
     ("job", "kills", "workers"),
-    [("estimate", 15, 1), ("find", 6, 1), ("study", 12, 1), ("train", 8, 1), ("estimate", 6, 2), ("study", 4, 3)],
+    [
+        ("estimate", 15, 1),
+        ("find", 6, 1),
+        ("study", 12, 1),
+        ("sample", 10, 1),
+        ("train", 8, 1),
+        ("estimate", 6, 2),
+        ("study", 4, 3),
+        ("sample", 4, 2),
+    ],
 )
 def test_many_kills(children: Nursery, tmp_path: Path, job: str, kills: int, workers: int) -> None:
     survive(children, job, tmp_path, kills, workers, seed=1)

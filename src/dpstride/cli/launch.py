@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 # Verbs that spread work. The others have nothing to do for a second process; `study` itself knows which one it is in.
-SPREAD = ("find", "demo", "estimate", "study")
-OWN_OUTPUT = ("find", "demo", "estimate")
+SPREAD = ("find", "demo", "estimate", "sample", "study")
+OWN_OUTPUT = ("find", "demo", "estimate", "sample")
 
 
 def join_launch(verb: str | None) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .console import emit
 from .inputs import load_model
 from .options import VARIANCES, model_option, output
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @click.command("sample")
@@ -52,12 +55,18 @@ def sample_command(
 ) -> None:
     """Samples of MODEL along a path of K steps: a PNG grid, or arrays.
 
+    Interrupted, the same command goes on where it was. It spreads over the processes of torchrun.
+
     \b
     Example:
       dpstride sample my_package.my_model:denoiser schedules.json -k 32 -n 64 -o samples.png
     """
-    from ..evaluate.sampling import sample as run
-    from ..report.images import save_samples
+    from tqdm import tqdm
+
+    from ..evaluate.likelihood import check_batch_size
+    from ..evaluate.sampling import Chain
+    from ..evaluate.stream import sample_stream
+    from ..report.images import check_drawable, save_samples
     from ..schedule import ScheduleSet, even_stride, quadratic_stride
 
     if output.suffix not in (".png", ".npy", ".npz"):
@@ -68,17 +77,17 @@ def sample_command(
     else:
         schedule = chosen.adopt({"even": even_stride, "quadratic": quadratic_stride}[stride](chosen.process, budget))
     loaded = load_model(model, model_options)
-    images = run(
-        loaded.denoiser,
-        schedule,
-        count,
-        seed,
-        variance,
-        batch_size=batch_size,
-        sampler=sampler,
-        eta=eta,
-        progress=not quiet,
-    )
-    images = images if loaded.decode is None else loaded.decode(images)
-    save_samples(images.numpy(), output)
-    emit(as_json, {"samples": str(output), "shape": list(images.shape)}, f"{output}: {count} samples, {budget} steps")
+    check_batch_size(batch_size)
+    chain = Chain.along(loaded.denoiser, schedule, seed, variance, sampler, eta)
+    if loaded.decode is None and output.suffix != ".npy":
+        check_drawable((count, *(loaded.denoiser.shape or ())))
+    shape: list[int] = []
+
+    def write(samples: Tensor) -> None:
+        images = samples if loaded.decode is None else loaded.decode(samples)
+        save_samples(images.numpy(), output)
+        shape.extend(images.shape)
+
+    with tqdm(total=count * budget, desc="sample", unit="eval", disable=True if quiet else None) as bar:
+        sample_stream(chain, count, output, write, batch_size=batch_size, update=bar.update)
+    emit(as_json, {"samples": str(output), "shape": shape}, f"{output}: {count} samples, {budget} steps")

@@ -1,7 +1,7 @@
-"""Stage 7. Features of many images, computed in a stream that any kill costs less than a minute of.
+"""Stage 7. Many samples, or features of them, drawn in a stream that any kill costs less than a minute of.
 
-Samples are never all in memory as images: each unit of them becomes features at once, and only the first few images are
-kept, to look at. A unit of a thousand steps takes minutes, so that its state is written down between steps too. Samples
+For features, samples are never all in memory: each unit of them becomes features at once, and only the first few images
+are kept, to look at. A unit of a thousand steps takes minutes, so that its state is written down between steps too. Samples
 are named by their number, so more of them are the same ones and more, whoever computed which.
 """
 
@@ -33,7 +33,7 @@ FORMAT = "dpstride-features-1"
 STATE_SECONDS = 20.0  # between two writings of a unit's state; a unit's end is written by `Progress`
 STATES = "state-*.safetensors"
 Unit = tuple[int, int]  # the first sample, and the number of them
-Update = Callable[[int], None]
+Update = Callable[[int], object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,30 @@ class ImageFeatures:
 
     features: npt.NDArray[np.float32]
     images: npt.NDArray[np.uint8]
+
+
+def sample_stream(
+    chain: Chain,
+    n: int,
+    path: str | os.PathLike[str],
+    write: Callable[[Tensor], None],
+    *,
+    batch_size: int = 64,
+    update: Update = lambda evaluations: None,
+) -> None:
+    """Hand samples 0 … n − 1 of ``chain`` [n, *shape], float32, to ``write``, which puts them into ``path``.
+
+    Until it has, what is drawn is kept in a folder beside ``path``. Helping processes of a launch write nothing.
+    """
+    store = _Store(Path(path), {"kind": "samples to keep"} | _identity_of(chain))
+
+    def compute(unit: Unit) -> Arrays:
+        return {"x": _walk(chain, *unit, None, store, update).float().cpu().numpy()}
+
+    def received(unit: Unit) -> None:
+        update(unit[1] * chain.budget)
+
+    store.collect({}, n, batch_size, compute, received, lambda arrays: write(torch.from_numpy(arrays["x"])))
 
 
 def sample_features(
@@ -71,18 +95,8 @@ def sample_features(
         conditioning_fingerprint: what tells it from other conditioning, for the record.
         update: told the network evaluations as they are made, for a progress bar.
     """
-    shape = chain.denoiser.shape
-    identity = {
+    identity = _identity_of(chain) | {
         "kind": "samples",
-        "model": chain.denoiser.describe(),
-        "process": chain.denoiser.process.fingerprint,
-        "steps": list(chain.steps),
-        "variance": chain.variance if chain.sampler == "ancestral" else None,
-        "fitted": _fitted_of(chain),
-        "sampler": chain.sampler,
-        "eta": chain.eta,
-        "seed": chain.seed,
-        "shape": list(shape or ()),
         "conditioning": conditioning_fingerprint,
         "extractor": extractor.describe(),
         "keep": keep,
@@ -96,7 +110,7 @@ def sample_features(
         images = to_levels((x if decode is None else decode(x.float())).float().cpu())
         return {"features": extractor(images), "images": images[: max(0, keep - first)].numpy()}
 
-    return store.collect(n, batch_size, compute, lambda unit: update(unit[1] * chain.budget))
+    return _collect_features(store, n, batch_size, compute, lambda unit: update(unit[1] * chain.budget))
 
 
 def image_features(
@@ -124,13 +138,42 @@ def image_features(
         return {"features": extractor(part), "images": part[: max(0, keep - first)].numpy()}
 
     store = _Store(Path(path), identity)
-    return store.collect(len(images), batch_size, compute, lambda unit: update(unit[1]))
+    return _collect_features(store, len(images), batch_size, compute, lambda unit: update(unit[1]))
 
 
 def load_features(path: str | os.PathLike[str]) -> ImageFeatures:
     """What a finished stream left in ``path``."""
     arrays, _ = _read(Path(path))
     return ImageFeatures(arrays["features"], arrays["images"])
+
+
+def _collect_features(
+    store: _Store, n: int, size: int, compute: Callable[[Unit], Arrays], received: Callable[[Unit], object]
+) -> ImageFeatures | None:
+    """Go on from the features that the file holds, if it is there; a file of other work is refused."""
+    done: dict[Unit, Arrays] = {}
+    if current().main and store.path.is_file():
+        arrays, header = _read(store.path)
+        check_identity(store.path, json.loads(header["identity"]), store.identity)
+        done = {(0, len(arrays["features"])): arrays}
+    header = {"format": FORMAT, "identity": json.dumps(store.identity)}
+    found = store.collect(done, n, size, compute, received, lambda arrays: write_arrays(store.path, arrays, header))
+    return None if found is None else ImageFeatures(found["features"], found["images"])
+
+
+def _identity_of(chain: Chain) -> dict[str, Any]:
+    """All that samples depend on."""
+    return {
+        "model": chain.denoiser.describe(),
+        "process": chain.denoiser.process.fingerprint,
+        "steps": list(chain.steps),
+        "variance": chain.variance if chain.sampler == "ancestral" else None,
+        "fitted": _fitted_of(chain),
+        "sampler": chain.sampler,
+        "eta": chain.eta,
+        "seed": chain.seed,
+        "shape": list(chain.denoiser.shape or ()),
+    }
 
 
 def _fitted_of(chain: Chain) -> str | None:
@@ -145,20 +188,34 @@ def _fitted_of(chain: Chain) -> str | None:
 
 
 class _Store:
-    """One file of features, and beside it a folder with the finished units and the states of unfinished ones."""
+    """One file of results, and beside it a folder with the finished units and the states of unfinished ones."""
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, json.loads(json.dumps(identity))
         self.folder = path.with_name(f"{path.name}.progress")
 
     def collect(
-        self, n: int, size: int, compute: Callable[[Unit], Arrays], received: Callable[[Unit], None]
-    ) -> ImageFeatures | None:
-        """Compute what is missing of items 0 … n − 1 and write the whole; ``received`` hears of units done elsewhere."""
+        self,
+        done: dict[Unit, Arrays],
+        n: int,
+        size: int,
+        compute: Callable[[Unit], Arrays],
+        received: Callable[[Unit], object],
+        write: Callable[[Arrays], None],
+    ) -> Arrays | None:
+        """Compute what is missing of items 0 … n − 1 and write the whole; None in helping processes.
+
+        Args:
+            done: what there is already.
+            n: number of items.
+            size: items per unit.
+            compute: the arrays of a unit, items first.
+            received: told of units that were done elsewhere.
+            write: writes the whole into the file.
+        """
         workers = current()
-        done = self._finished() if workers.main else {}
         if workers.share(sum(count for _, count in done) >= n if workers.main else None):
-            return self._joined(done, n) if workers.main else None
+            return _joined(done, n) if workers.main else None
         own: set[Unit] = set()
 
         def compute_own(unit: Unit) -> Arrays:
@@ -180,26 +237,12 @@ class _Store:
                 done[unit] = arrays
                 if unit not in own:
                     received(unit)
-            result = self._joined(done, n)
-            header = {"format": FORMAT, "identity": json.dumps(self.identity)}
-            write_arrays(self.path, {"features": result.features, "images": result.images}, header)
+            result = _joined(done, n)
+            write(result)
             for state in self.folder.glob(STATES):  # of units that another batch size cut otherwise
                 state.unlink()
             progress.remove()
         return result
-
-    def _finished(self) -> dict[Unit, Arrays]:
-        """What the file holds, as one unit; a file of other work is refused, and a damaged one said to be so."""
-        if not self.path.is_file():
-            return {}
-        arrays, header = _read(self.path)
-        check_identity(self.path, json.loads(header["identity"]), self.identity)
-        return {(0, len(arrays["features"])): arrays}
-
-    def _joined(self, done: dict[Unit, Arrays], n: int) -> ImageFeatures:
-        order = sorted(done)
-        features, images = (np.concatenate([done[unit][name] for unit in order]) for name in ("features", "images"))
-        return ImageFeatures(features[:n], images[:n])
 
     # --- the state of a unit between two steps
 
@@ -243,6 +286,12 @@ def _walk(chain: Chain, first: int, count: int, conditioning: Any, store: _Store
             store.remember((first, count), step, x)
             written = time.monotonic()
     return x
+
+
+def _joined(done: dict[Unit, Arrays], n: int) -> Arrays:
+    """The first n items of every array, in order."""
+    order = sorted(done)
+    return {name: np.concatenate([done[unit][name] for unit in order])[:n] for name in done[order[0]]}
 
 
 def _missing(done: dict[Unit, Arrays], n: int, size: int) -> list[Unit]:

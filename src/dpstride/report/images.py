@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,32 @@ import numpy.typing as npt
 
 
 def save_samples(images: npt.NDArray[np.floating], path: str | Path) -> None:
-    """Write samples [n, C, H, W] in [−1, 1] as .png (one grid), .npy (as they are) or .npz (uint8, channels last)."""
+    """Write samples [n, C, H, W] in [−1, 1] as .png (one grid), .npy (as they are) or .npz (uint8, channels last).
+
+    All or nothing: a kill leaves no half of a file.
+    """
     path = Path(path)
+    if path.suffix != ".npy":
+        check_drawable(images.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
+    try:
+        _write(images, temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_drawable(shape: tuple[int, ...]) -> None:
+    """Only what can be seen can be drawn."""
+    if len(shape) != 4 or shape[1] not in (1, 3):
+        raise ValueError(f"Only images [n, 1 or 3, H, W] can be drawn, not {shape}. Write them as .npy.")
+
+
+def _write(images: npt.NDArray[np.floating], path: Path) -> None:
     if path.suffix == ".npy":
         np.save(path, images)
         return
-    if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(f"Only images [n, 1 or 3, H, W] can be drawn, not {images.shape}. Write them as .npy.")
     levels = np.clip(np.floor((images + 1.0) * 127.5 + 0.5), 0, 255).astype(np.uint8)
     if path.suffix == ".npz":
         np.savez_compressed(path, images=np.moveaxis(levels, 1, -1))
