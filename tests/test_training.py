@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
+import resource
+import signal
 import struct
 from pathlib import Path
 
@@ -12,10 +15,13 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file
 from scipy import stats
 from torch import Tensor
 
+from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
+from dpstride.statistics.lock import BusyError, ProgressError
 from dpstride.training.checkpoint import FILE, load_checkpoint
 from dpstride.training.command import train_command
 from dpstride.training.export import ddpm_scheduler
@@ -327,6 +333,47 @@ def test_a_checkpoint_is_not_gone_on_with_under_other_settings_but_may_be_made_l
     torch.save({"format": "other"}, tmp_path / FILE)
     with pytest.raises(ValueError, match="format 'other' is not"):
         train(images, tmp_path, TrainingSettings(steps=6, **TINY), **options)
+
+
+def test_a_second_run_in_the_same_folder_is_told_so(tmp_path):
+    settings = TrainingSettings(steps=4, **TINY)
+
+    def again(record: dict) -> None:
+        with pytest.raises(BusyError, match=rf"process {os.getpid()} on"):
+            train(tiny_images(20), tmp_path, settings, process=tiny_process("simple"))
+
+    train(tiny_images(20), tmp_path, settings, process=tiny_process("simple"), evaluate_every=2, report=again)
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path):
+    images, settings = tiny_images(20), TrainingSettings(steps=6, **TINY)
+    options = {"process": tiny_process("simple"), "checkpoint_every": 1}
+    train(images, tmp_path / "whole", settings, **options)
+    train(images, tmp_path / "cut", settings, stop_at=2, **options)
+    before = (tmp_path / "cut" / "checkpoint.pt").read_bytes()
+    limits, answer = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # as a disk that is full half-way
+    try:
+        with pytest.raises(ProgressError, match="step 3 could not be written"):
+            train(images, tmp_path / "cut", settings, **options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, answer)
+    assert [path.name for path in (tmp_path / "cut").iterdir()] == ["checkpoint.pt"]
+    assert (tmp_path / "cut" / "checkpoint.pt").read_bytes() == before
+    train(images, tmp_path / "cut", settings, **options)
+    name = "unet/diffusion_pytorch_model.safetensors"
+    whole, cut = (load_file(tmp_path / run / "model" / name) for run in ("whole", "cut"))
+    assert all(torch.equal(whole[key], cut[key]) for key in whole)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
+    settings = TrainingSettings(
+        steps=4, learning_rate=1e30, warmup=0, **{k: v for k, v in TINY.items() if k != "warmup"}
+    )
+    with pytest.raises(NonFiniteError, match=r"The loss is (nan|inf) at step \d"):
+        train(tiny_images(20), tmp_path, settings, process=tiny_process("simple"))
 
 
 def test_the_rate_warms_up_linearly_and_decays_to_nothing():

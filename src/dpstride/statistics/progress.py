@@ -10,28 +10,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-import socket
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .lock import BusyError, Lock, ProgressError
 from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
+__all__ = ["BusyError", "OtherWorkError", "Progress", "ProgressError", "check_identity"]
 FORMAT = "dpstride-progress"
 SECONDS = 5.0  # at most so much finished work is not yet on the disk
 BYTES = 1 << 26  # and at most so much memory
-
-
-class BusyError(OSError):
-    """Another run is working on the same output."""
-
-
-class ProgressError(OSError):
-    """Finished work could not be kept: a full disk, a read-only folder, a folder that was removed."""
 
 
 class OtherWorkError(ValueError):
@@ -63,7 +55,7 @@ class Progress:
         self._pending: list[tuple[str, Arrays]] = []
         self._pending_bytes = 0
         self._written = time.monotonic()
-        self._lock: int | None = _lock(self.folder)
+        self._lock = Lock(self.folder)
         try:
             for leftover in self.folder.glob(".*.tmp"):  # of a killed run
                 leftover.unlink()
@@ -128,14 +120,7 @@ class Progress:
 
     def close(self) -> None:
         """Give the lock back, without writing; an empty folder goes."""
-        if self._lock is None:
-            return
-        with suppress(OSError):
-            if {path.name for path in self.folder.iterdir()} == {_LOCK}:
-                (self.folder / _LOCK).unlink()
-                self.folder.rmdir()
-        os.close(self._lock)
-        self._lock = None
+        self._lock.release()
 
     def __enter__(self) -> Progress:
         return self
@@ -188,52 +173,3 @@ def _flat(identity: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in identity.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat
-
-
-# --- the lock ---------------------------------------------------------------------------------------------------------
-
-_LOCK = "lock"
-
-
-def _lock(folder: Path) -> int:
-    """An open file that holds the lock of ``folder``; the kernel gives it back however the process ends."""
-    import fcntl
-
-    for last_try in (False, False, True):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and not last_try:
-                continue  # a run that has just ended removed the folder between the two
-            raise ProgressError(
-                f"{folder}: progress cannot be kept there ({error.strerror}). Give an output in a folder that can be "
-                "written."
-            ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 1000, 0).decode(errors="replace") or "a process that has just started"
-            os.close(descriptor)
-            raise BusyError(
-                f"{folder}: another run is working on this output ({owner}). Wait for it, stop it, or give another output."
-            ) from None
-        except OSError as error:
-            if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK):
-                raise
-            warnings.warn(f"{folder}: this file system has no locks; start no second run there.", stacklevel=4)
-        if _is_current(descriptor, folder / _LOCK):
-            with suppress(OSError):  # a full disk; the lock holds without its owner's name
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-            return descriptor
-        os.close(descriptor)
-    raise BusyError(f"{folder}: other runs come and go on this output. Give another output.")
-
-
-def _is_current(descriptor: int, path: Path) -> bool:
-    """Whether ``path`` still names this file: who had the lock may have removed it, and a lock on that is worth nothing."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from ..reading.checkpoints import read_checkpoint
 from ..reading.limits import UnreadableFileError
+from ..statistics.lock import ProgressError
 
 FORMAT = "dpstride-training-1"
 FILE = "checkpoint.pt"
@@ -32,13 +34,22 @@ DAMAGED = "It is damaged or not a checkpoint of dpstride train: remove it to sta
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
-    """Write ``state`` so that a kill at any moment leaves either the old file or the new one."""
-    temporary = folder / f"{FILE}.{os.getpid()}"
-    with temporary.open("wb") as file:
-        torch.save({"format": FORMAT, **state}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / FILE)
+    """Write ``state`` so that a kill at any moment, or a full disk, leaves either the old file or the new one."""
+    temporary = folder / f"{FILE}.{os.getpid()}.tmp"
+    try:
+        with temporary.open("wb") as file:
+            torch.save({"format": FORMAT, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(folder / FILE)
+    except (OSError, RuntimeError) as error:  # torch wraps what the file says
+        raise ProgressError(
+            f"{folder}: the checkpoint of step {state.get('step')} could not be written ({error}). The one before is kept; "
+            "put this right and run the same command again, which goes on from there."
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dict[str, Any] | None:

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
+from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
 from dpstride.reading.limits import UnreadableFileError
+from dpstride.statistics.lock import Lock
 from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
@@ -101,25 +103,35 @@ def train(
     """
     settings = settings or TrainingSettings()
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    run = Run(images, folder, settings, process, held_out, warm_start, command)
-    last = settings.steps if stop_at is None else min(stop_at, settings.steps)
+    with Lock(folder):
+        run = Run(images, folder, settings, process, held_out, warm_start, command)
+        last = settings.steps if stop_at is None else min(stop_at, settings.steps)
+        _advance_to(run, last, evaluate_every, checkpoint_every, progress, report)
+        return folder if run.step < settings.steps else run.finish()
+
+
+def _advance_to(
+    run: Run,
+    last: int,
+    evaluate_every: int,
+    checkpoint_every: int,
+    progress: bool | None,
+    report: Callable[[dict[str, Any]], None] | None,
+) -> None:
     from tqdm import tqdm
 
-    with tqdm(total=settings.steps, initial=run.step, disable=None if progress is None else not progress) as bar:
+    steps = run.settings.steps
+    with tqdm(total=steps, initial=run.step, disable=None if progress is None else not progress) as bar:
         while run.step < last:
             run.advance()
             bar.update()
-            if run.step % evaluate_every == 0 or run.step == settings.steps:
+            if run.step % evaluate_every == 0 or run.step == steps:
                 record = run.evaluate()
                 bar.set_postfix(held_out=record["held_out_loss"], train=record["train_loss"])
                 if report is not None:
                     report(record)
             if run.step % checkpoint_every == 0 or run.step == last:
                 run.save()
-    if run.step < settings.steps:
-        return folder
-    return run.finish()
 
 
 class Run:
@@ -172,7 +184,7 @@ class Run:
         losses = sample_losses(_callable(self.network), self.process, settings.objective, x0, t, eps)
         loss = (losses * weights).mean()
         if not bool(torch.isfinite(loss)):
-            raise FloatingPointError(
+            raise NonFiniteError(
                 f"The loss is {loss.item()} at step {self.step}. Lower the learning rate (now "
                 f"{settings.learning_rate}) and go on from the last checkpoint in another folder, or start anew."
             )
