@@ -1,10 +1,10 @@
-"""Stage 7. Samples along any path, ancestral or DDIM; deterministic by seed, whatever the batch size."""
+"""Stage 7. Samples along any path, ancestral, DDIM or DPM-Solver++ 2M; deterministic by seed, whatever the batch size."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,9 +15,10 @@ from ..denoiser import Denoiser
 from ..schedule import Fitted, Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import check_seed, standard_normal
+from ..statistics.ode import multistep_coefficients
 from .likelihood import check_batch_size, check_fitted, fitted_on, resolve_options, reverse_variance, steps_on
 
-Sampler = Literal["ancestral", "ddim"]
+Sampler = Literal["ancestral", "ddim", "dpmpp_2m"]
 
 
 def sample(
@@ -28,7 +29,7 @@ def sample(
     variance: Variance | None = None,
     conditioning: Any = None,
     batch_size: int = 64,
-    sampler: Sampler = "ancestral",
+    sampler: Sampler | None = None,
     eta: float = 0.0,
     progress: bool = False,
 ) -> Tensor:
@@ -42,7 +43,9 @@ def sample(
         variance: reverse variance of ancestral steps; None is the schedule's own, else the model's.
         conditioning: one entry per sample, as with data.
         batch_size: samples per network pass.
-        sampler: "ancestral" (x_s from p(x_s given x_t)) or "ddim" (Song et al. 2021, any path).
+        sampler: "ancestral" (x_s from p(x_s given x_t)), "ddim" (Song et al. 2021) or "dpmpp_2m" (Lu et al. 2022,
+            DPM-Solver++ of second order from two x̂_0, first and last step of first order); None is what the schedule was
+            made for, else "ancestral".
         eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance).
         progress: show a progress bar (only ever on a terminal).
     """
@@ -71,7 +74,7 @@ class Chain:
     """A path to walk with one sampler: `start`, then `advance` once for every step.
 
     All that it depends on is the state x and which step and samples come next, so that it can be stopped between any two
-    steps and taken up again.
+    steps and taken up again. Between steps of "dpmpp_2m" the state is x and the last x̂_0, [n, 2, *shape].
     """
 
     denoiser: Denoiser
@@ -89,12 +92,13 @@ class Chain:
         schedule: Schedule,
         seed: int = 0,
         variance: Variance | None = None,
-        sampler: Sampler = "ancestral",
+        sampler: Sampler | None = None,
         eta: float = 0.0,
     ) -> Chain:
         """Check the request and settle the options; see `sample`."""
-        if sampler not in ("ancestral", "ddim"):
-            raise ValueError(f"sampler must be 'ancestral' or 'ddim', not {sampler!r}.")
+        sampler = schedule.options.get("sampler", "ancestral") if sampler is None else sampler
+        if sampler not in get_args(Sampler):
+            raise ValueError(f"sampler must be 'ancestral', 'ddim' or 'dpmpp_2m', not {sampler!r}.")
         if not 0.0 <= eta <= 1.0:
             raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
         if denoiser.shape is None:
@@ -118,6 +122,8 @@ class Chain:
         """The state of samples first, first + 1, … after step number ``step``, counted from 0 at the noise end."""
         t, s = self.steps[step], self.steps[step + 1]
         process, eta = self.denoiser.process, self.eta
+        if self.sampler == "dpmpp_2m":
+            return self._advance_2m(x, step, conditioning)
         prediction = self.denoiser(x, t, conditioning)
         if s == 0:
             return prediction.x0_hat
@@ -133,6 +139,18 @@ class Chain:
             noise = self._noise("reverse", int(process.origin[t]), first, len(x))
             x = x + torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device).sqrt() * noise
         return x
+
+    def _advance_2m(self, state: Tensor, step: int, conditioning: Any) -> Tensor:
+        """One step of DPM-Solver++ (2M); [n, *shape] at either end of the path, x and the last x̂_0 between."""
+        t, s = self.steps[step], self.steps[step + 1]
+        x, last = (state, None) if step == 0 else (state[:, 0], state[:, 1])
+        x0_hat = self.denoiser(x, t, conditioning).x0_hat
+        if s == 0:  # h is infinite: of first order, which is x̂_0
+            return x0_hat
+        before = self.steps[step - 1] if step else None
+        a, b, c = map(float, multistep_coefficients(self.denoiser.process, before, t, s))
+        x = a * x + b * x0_hat if last is None else a * x + b * x0_hat + c * (x0_hat - last)
+        return torch.stack([x, x0_hat], dim=1)
 
     def _noise(self, purpose: Literal["prior", "reverse"], step: int, first: int, count: int) -> Tensor:
         shape = self.denoiser.shape

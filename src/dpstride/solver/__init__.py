@@ -7,6 +7,7 @@ beside this one, one per kind of table, and all give the same costs and the same
     recurrence.py   any table
     monge.py        tables whose argmins rise with t, found out by looking
     envelope.py     `posterior` variance, whose table need not exist
+    second_order.py tables of triples, for samplers whose steps remember the one before
     paths.py        the argmins all of them leave, read by Solution.path
     compiled.py     how they are compiled, and the inner loop
 """
@@ -23,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from .paths import StoredPaths
+    from .second_order import PairPaths
 
 __all__ = ["Solution", "solve", "solve_lines"]
 
@@ -43,7 +45,7 @@ class Solution:
     max_budget: int
     costs: NDArray[np.float64]
     table: Any = field(repr=False)
-    _paths: StoredPaths = field(repr=False)
+    _paths: StoredPaths | PairPaths = field(repr=False)
 
     @property
     def best_budget(self) -> int:
@@ -57,9 +59,10 @@ class Solution:
     def bpd(self, budget: int) -> float:
         """The least cost of K steps plus the prior, in bits per dimension."""
         cost_nats = self.cost_nats(budget)
-        if self.table is None:
+        if not hasattr(self.table, "prior_nats"):
+            given = "a plain array" if self.table is None else "costs that are not nats"
             raise ValueError(
-                "bits/dim needs the prior and the number of dimensions, but solve() was given a plain array. "
+                f"bits/dim needs the prior and the number of dimensions, but solve() was given {given}. "
                 "Use cost_nats(K), or solve a CostTable."
             )
         return float((cost_nats + self.table.prior_nats) / (self.table.dims * math.log(2.0)))
@@ -112,7 +115,8 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
         costs: a CostTable, or a plain array L [T+1, T+1] in nats, where L[t, s] is the cost of the step t → s. A step
             always goes down, so entries with s >= t play no part, whatever they hold; inf below the diagonal
             forbids a step. With a table's `pairs`, where pairs[t2, t1] is the cost of the last two steps
-            t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used.
+            t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used. With
+            `triples`, where triples[r, t, s] is the cost of t → s after r → t, L is that of first and last steps.
         max_budget: the largest budget wanted, at most T; all T budgets if None.
 
     Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads.
@@ -132,6 +136,10 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
                 f"pairs must have the shape of L, {L.shape}, but has {pairs.shape}. Compute both together."
             )
     K = _checked_max_budget(max_budget, T)
+    if (triples := getattr(table, "triples", None)) is not None:
+        from . import second_order
+
+        return _solution(T, K, *second_order.solve(L, triples, K), table)
     first_budget = 1 if pairs is None else 2
     if first_budget > K:
         raise ValueError(
@@ -151,7 +159,7 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
     final = monge.solve(L, base, K, violation, paths) if violation < math.inf else None
     if final is None:
         final = recurrence.solve(L, base, K, paths)
-    return _solution(T, K, final, table, paths)
+    return _solution(T, K, final, paths, table)
 
 
 def solve_lines(snr: ArrayLike, M: ArrayLike, decoder: ArrayLike, max_budget: int, *, table: Any = None) -> Solution:
@@ -192,10 +200,10 @@ def solve_lines(snr: ArrayLike, M: ArrayLike, decoder: ArrayLike, max_budget: in
             t = int(np.flatnonzero(wrong)[0])
             raise ValueError(f"{name} must {rule}, but {name}[{t}] = {arrays[name][t]}.")
     costs, paths = envelope.solve(arrays["snr"], arrays["M"], arrays["decoder"], K)
-    return _solution(T, K, costs, table, paths)
+    return _solution(T, K, costs, paths, table)
 
 
-def _solution(T: int, K: int, costs: NDArray[np.float64], table: Any, paths: StoredPaths) -> Solution:
+def _solution(T: int, K: int, costs: NDArray[np.float64], paths: StoredPaths | PairPaths, table: Any) -> Solution:
     if not np.isfinite(costs).any():
         raise ValueError(
             f"Every path from T = {T} to 0 with at most {K} steps has infinite cost. "

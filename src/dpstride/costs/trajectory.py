@@ -1,0 +1,143 @@
+"""Stage 5. A cost for deterministic samplers: what one step adds to the distance from a teacher's end point.
+
+A step t → s leaves the teacher's trajectory by d (see `statistics.trajectory`). Two choices turn d into a cost:
+
+* How an error at s reaches the end. In coordinates z = x/f the flow is dz/dσ = ε, and for data N(μ, v I) an error at σ_s is
+  multiplied by sqrt(v/(v + σ_s²)) on its way to clean data, exactly. So the weight of |d|² is v/(f_s² v + g_s²) with v the
+  variance of the teacher's end points ("gaussian"); it is 1 at s = 0, and about 1 everywhere for data of variance 1 and a
+  variance-preserving process. "flat" is 1/f_s², which neglects that errors shrink.
+* How errors of several steps add. Their sum is at most the sum of their norms (triangle inequality), so with "norms",
+  L = sqrt(weight E|d|²/dims), a path's cost bounds the root mean square distance per dimension of its end points from the
+  teacher's, as far as the propagation is right. "squares", L = weight E|d|²/dims, is right if errors are orthogonal, which
+  errors of one curved trajectory are not.
+
+Both decompose, so the solver that minimises the ELBO minimises them, exactly, for every budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process import ForwardProcess
+from ..schedule import Schedule
+from ..statistics.trajectory import Trajectory
+
+Array = npt.NDArray[np.float64]
+OdeSampler = Literal["ddim", "dpmpp_2m"]
+Weight = Literal["gaussian", "flat"]
+Combine = Literal["norms", "squares"]
+
+
+@dataclass(frozen=True, eq=False)
+class TrajectoryTable:
+    """Cost of every step t → s of a deterministic sampler, in units of the data per dimension (squared with "squares").
+
+    ``L[t, s]`` is infinite for s >= t. For a sampler with memory ``triples[r, t, s]`` is the cost of t → s after r → t; then
+    L is that of the first step of a path and of the last, which have none.
+    """
+
+    process: ForwardProcess
+    L: Array = field(repr=False)
+    options: Mapping[str, Any]
+    triples: Array | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def T(self) -> int:
+        """Number of grid steps."""
+        return self.process.T
+
+    def step_costs(self, steps: Sequence[int]) -> Array:
+        """Cost of each step of a path, [K]."""
+        costs = [float(self.L[t, s]) for t, s in pairwise(steps)]
+        if self.triples is not None:
+            for i in range(1, len(costs) - 1):
+                costs[i] = float(self.triples[steps[i - 1], steps[i], steps[i + 1]])
+        return np.array(costs)
+
+    def schedule(self, steps: Sequence[int], cost: float | None = None, stride: str = "dp") -> Schedule:
+        """The path as a `Schedule`; its cost is in the provenance, since it is not bits/dim."""
+        total = float(self.step_costs(steps).sum()) if cost is None else cost
+        return Schedule(
+            process=self.process,
+            steps=tuple(int(step) for step in steps),
+            stride=stride,
+            options=self.options,
+            provenance={**self.provenance, "cost": total},
+        )
+
+
+def trajectory_costs(
+    trajectory: Trajectory,
+    sampler: OdeSampler = "ddim",
+    weight: Weight = "gaussian",
+    combine: Combine = "norms",
+) -> TrajectoryTable:
+    """The table that `solve` takes: for "ddim" on the kept grid, for "dpmpp_2m" on the coarse grid of triples.
+
+    Args:
+        trajectory: from `estimate_trajectory`.
+        sampler: the sampler that the schedules are for.
+        weight: how an error at s counts at the end of the path.
+        combine: how errors of several steps add.
+    """
+    check_trajectory_options(sampler, weight, combine)
+    process, deviation, triples = trajectory.process, trajectory.deviation, None
+    if sampler == "dpmpp_2m":
+        if trajectory.coarse.size < 3:
+            raise ValueError("These trajectories were followed without triples (paired=0), which dpmpp_2m needs.")
+        process, deviation = trajectory.coarse_process, deviation[np.ix_(trajectory.coarse, trajectory.coarse)]
+        triples = trajectory.second
+    weights = propagation(process, trajectory.end_variance, weight) / trajectory.dims
+    s, t = np.meshgrid(np.arange(process.T + 1), np.arange(process.T + 1))
+
+    def cost(squares: Array) -> Array:
+        weighted = squares * weights
+        return np.asarray(np.sqrt(weighted) if combine == "norms" else weighted)
+
+    return TrajectoryTable(
+        process=process,
+        L=np.where(s < t, cost(deviation), np.inf),
+        triples=None if triples is None else cost(triples),
+        options={"objective": "trajectory", "sampler": sampler, "weight": weight, "combine": combine},
+        provenance={
+            "model": trajectory.model,
+            "seed": trajectory.seed,
+            "trajectories": trajectory.samples,
+            "teacher": trajectory.teacher,
+            "end_variance": trajectory.end_variance,
+            "process": process.fingerprint,
+            "version": trajectory.version,
+        },
+    )
+
+
+def propagation(process: ForwardProcess, end_variance: float, weight: Weight) -> Array:
+    """What E|d|² at each s is multiplied by to become that at the end: [T+1]; 0 at T, which no step reaches."""
+    below = process.f[:-1] ** 2  # f > 0 below T, where alone it may vanish
+    if weight == "flat":
+        return np.append(1.0 / below, 0.0)
+    if not (math.isfinite(end_variance) and end_variance > 0.0):
+        raise ValueError(
+            f"weight='gaussian' needs end points that differ, but their variance is {end_variance}. Follow more samples, or "
+            "use weight='flat'."
+        )
+    return np.append(end_variance / (below * end_variance + process.g[:-1] ** 2), 0.0)
+
+
+def check_trajectory_options(sampler: str, weight: str = "gaussian", combine: str = "norms") -> None:
+    """Raise unless all three are known."""
+    for name, value, choices in (
+        ("sampler", sampler, get_args(OdeSampler)),
+        ("weight", weight, get_args(Weight)),
+        ("combine", combine, get_args(Combine)),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")

@@ -1,0 +1,383 @@
+"""Stage 3. A teacher's trajectories, and how far one step of a deterministic sampler would leave them.
+
+The teacher is DDIM without noise along every step of the grid: T network evaluations per sample. Its states x_t and
+outputs x̂_0(x_t, t) are all that any jump t → s needs, since the jump is linear in them, so no jump costs an evaluation:
+
+    deviation[t, s]  = E |x_s − a x_t − b x̂_0(t)|²                              one step of DDIM
+    second[r, t, s]  = E |x_s − a x_t − b x̂_0(t) − c (x̂_0(t) − x̂_0(r))|²        one step of DPM-Solver++ 2M that came from r
+
+and squares of sums of vectors are sums of inner products, which one matrix product per batch gives for all pairs. Memory:
+2 (M + 1) · batch · dims numbers of 8 bytes for the states of one batch, and 8 (M + 1)² + 8 (m + 1)³ bytes for the tables, on
+M kept grid points and m for the triples.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import __version__
+from ..process import ForwardProcess
+from .artefact import StatisticsFileError
+from .ode import ddim_coefficients, multistep_coefficients
+from .progress import Progress, check_identity
+from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+
+Array = npt.NDArray[np.float64]
+FORMAT = "dpstride-trajectory"
+FORMAT_VERSION = 1
+KEPT = 1000  # grid points between which jumps are tabulated
+PAIRED = 128  # grid points between which steps with memory are: their table has three sides
+_PROCESS = ("f", "g", "times", "origin", "input_scale")
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Mean squared deviations of single steps from a teacher's trajectories, summed over dims; see the module."""
+
+    process: ForwardProcess  # the kept grid
+    dims: int
+    samples: int
+    seed: int
+    model: dict[str, Any]  # Denoiser.describe()
+    teacher: str  # fingerprint of the process whose every step the teacher took
+    deviation: Array  # [M+1, M+1], 0 for s >= t
+    end_variance: float  # of the teacher's end points: mean over dims of the variance over samples
+    coarse: npt.NDArray[np.int64]  # [m+1] indices of the kept grid on which `second` is, 0 and M among them
+    second: Array  # [m+1, m+1, m+1], 0 unless r > t > s > 0
+    conditioning: str | None = None  # fingerprint
+    version: str = field(default=__version__)
+
+    @property
+    def coarse_process(self) -> ForwardProcess:
+        """The grid of `second`."""
+        return self.process.subset(self.coarse)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``path`` (safetensors with JSON metadata), atomically."""
+        process = self.process
+        tensors: Arrays = {f"process.{name}": getattr(process, name) for name in _PROCESS}
+        tensors |= {name: getattr(self, name) for name in ("deviation", "coarse", "second")}
+        metadata = {name: getattr(self, name) for name in _FACTS}
+        metadata["process"] = {
+            "kind": process.kind,
+            "name": process.name,
+            "origin_T": process.origin_T,
+            "first_pair_variance": process.first_pair_variance,
+        }
+        header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
+        write_arrays(Path(path), tensors, header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trajectory:
+        """Read what `save` wrote; a damaged or foreign file raises `StatisticsFileError`."""
+        try:
+            tensors, header = read_arrays(Path(path))
+        except (DamagedFileError, OSError) as error:
+            raise StatisticsFileError(f"{path}: {error}. Follow the teacher again.") from error
+        if (header.get("format"), header.get("format_version")) != (FORMAT, str(FORMAT_VERSION)):
+            raise StatisticsFileError(
+                f"{path}: format {header.get('format')!r:.80}, version {header.get('format_version')!r:.20}, is not "
+                f"{FORMAT!r}, version {FORMAT_VERSION}; follow the teacher again with this version of dpstride."
+            )
+        try:
+            metadata = json.loads(header["metadata"])
+            parts: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
+            fields: dict[str, Any] = {name: tensors[name] for name in ("deviation", "coarse", "second")}
+            fields |= {name: metadata[name] for name in _FACTS}
+            trajectory = cls(process=ForwardProcess(**parts, **metadata["process"]), **fields)
+            trajectory.check()
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise StatisticsFileError(
+                f"{path}: no valid trajectories ({error!s:.300}); follow the teacher again."
+            ) from error
+        return trajectory
+
+    def check(self) -> None:
+        """Raise unless the parts fit together; only a damaged file's do not."""
+        size, coarse = self.process.T + 1, self.coarse.size
+        if self.deviation.shape != (size, size) or self.second.shape != (coarse,) * 3:
+            raise ValueError(
+                f"tables of shape {self.deviation.shape} and {self.second.shape} on {size} and {coarse} points"
+            )
+        for table in (self.deviation, self.second):
+            if table.dtype != np.float64 or not np.isfinite(table).all() or (table < 0.0).any():
+                raise ValueError("deviations must be finite squares in float64")
+        rises = self.coarse.dtype == np.int64 and (np.diff(self.coarse) > 0).all()
+        if not rises or self.coarse[0] != 0 or self.coarse[-1] != self.process.T:
+            raise ValueError("the coarse grid must rise from 0 to the end of the kept grid")
+        if not (isinstance(self.dims, int) and self.dims >= 1 and isinstance(self.end_variance, float)):
+            raise ValueError("dims and the variance of end points must be numbers")
+
+
+_FACTS = ("dims", "samples", "seed", "model", "teacher", "end_variance", "conditioning", "version")
+
+
+def estimate_trajectory(
+    denoiser: Denoiser,
+    samples: int = 64,
+    seed: int = 0,
+    batch_size: int = 16,
+    kept: int | npt.ArrayLike = KEPT,
+    paired: int = PAIRED,
+    conditioning: Any = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Trajectory:
+    """Follow a teacher from ``samples`` noises to clean data, T network evaluations each, and tabulate jumps.
+
+    A cheaper teacher is one on fewer steps: pass ``denoiser.on_grid(denoiser.process.subset(steps))``.
+
+    Args:
+        denoiser: the model; it must know its sample shape. No data is needed.
+        samples: trajectories. `sample` starts from the same noises with the same seed.
+        seed: names the noise.
+        batch_size: samples per network pass, whose states are in memory at a time.
+        kept: how many grid points to tabulate jumps between (at most; even in the grid index), or which.
+        paired: at most so many of them for DPM-Solver++ 2M, even half in angle and half in log-SNR; 0 for none.
+        conditioning: one entry per sample, as with data.
+        progress: show a progress bar (only ever on a terminal).
+        checkpoint: the file for the result; finished batches are kept beside it until it is complete.
+    """
+    from .data import check_conditioning, tensors_in_conditioning
+    from .noise import check_seed
+
+    process = denoiser.process
+    for name, value, least in (("samples", samples, 1), ("batch_size", batch_size, 1), ("paired", paired, 0)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    if denoiser.shape is None:
+        raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
+    check_conditioning(conditioning, samples)
+    grid = _kept(process, kept)
+    coarse = _coarse(process.subset(grid), paired)
+    conditioning = tensors_in_conditioning(conditioning)
+    identity = {
+        "kind": "trajectory",
+        "model": denoiser.describe(),
+        "teacher": process.fingerprint,
+        "grid": process.subset(grid).fingerprint,
+        "coarse": coarse.tolist(),
+        "samples": int(samples),
+        "seed": check_seed(seed),
+        "conditioning": _fingerprint(conditioning),
+    }
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        found = Trajectory.load(path)
+        check_identity(path, _identity_of(found), json.loads(json.dumps(identity)))
+        return found
+    sums: Arrays = {}
+    if path is None:
+        for _, arrays in _batches(denoiser, grid, coarse, samples, seed, batch_size, conditioning, progress, {}):
+            _add(sums, arrays)
+        return _trajectory(denoiser, grid, coarse, sums, identity)
+    with Progress(path.with_name(path.name + ".progress"), identity) as store:
+        done = dict(store.read())
+        for arrays in done.values():
+            _add(sums, arrays)
+        for key, arrays in _batches(denoiser, grid, coarse, samples, seed, batch_size, conditioning, progress, done):
+            store.write(key, arrays)
+            _add(sums, arrays)
+        trajectory = _trajectory(denoiser, grid, coarse, sums, identity)
+        trajectory.save(path)
+        store.remove()
+    return trajectory
+
+
+def _batches(
+    denoiser: Denoiser,
+    grid: npt.NDArray[np.int64],
+    coarse: npt.NDArray[np.int64],
+    samples: int,
+    seed: int,
+    batch_size: int,
+    conditioning: Any,
+    progress: bool,
+    done: dict[str, Arrays],
+) -> Iterator[tuple[str, Arrays]]:
+    """Sums over the samples of each batch that is not ``done`` yet."""
+    from tqdm import tqdm
+
+    from .data import slice_conditioning
+
+    covered = sorted(tuple(map(int, key.split())) for key in done)
+    known = sum(count for _, count in covered)
+    T = denoiser.process.T
+    kept = denoiser.process.subset(grid)
+    with tqdm(
+        total=samples * T, initial=known * T, desc="teacher", unit=" passes", disable=None if progress else True
+    ) as bar:
+        for first, count in _missing(covered, samples, batch_size):
+            condition = slice_conditioning(conditioning, slice(first, first + count))
+            states, outputs = _follow(denoiser, grid, first, count, seed, condition, lambda: bar.update(count))  # noqa: B023
+            yield f"{first} {count}", _sums(kept, coarse, states, outputs)
+
+
+def _missing(covered: list[tuple[int, ...]], samples: int, batch_size: int) -> list[tuple[int, int]]:
+    """Ranges of samples, at most ``batch_size`` long, that no finished batch covers."""
+    units, at = [], 0
+    for first, count in [*covered, (samples, 0)]:
+        units += [(i, min(batch_size, first - i)) for i in range(at, first, batch_size)]
+        at = first + count
+    return units
+
+
+def _follow(
+    denoiser: Denoiser,
+    grid: npt.NDArray[np.int64],
+    first: int,
+    count: int,
+    seed: int,
+    conditioning: Any,
+    update: Any,
+) -> tuple[Array, Array]:
+    """States x_t and outputs x̂_0(x_t, t) of the teacher at the kept grid points, [M+1, count · dims] each."""
+    from .noise import standard_normal
+
+    process, shape = denoiser.process, denoiser.shape
+    assert shape is not None
+    place = {int(t): i for i, t in enumerate(grid)}
+    states, outputs = (np.zeros((grid.size, count * int(np.prod(shape)))) for _ in range(2))
+    x = standard_normal(seed, "prior", 0, first, count, shape).to(denoiser.device, denoiser.algebra_dtype)
+    for t in range(process.T, 0, -1):
+        x0_hat = denoiser(x, t, conditioning).x0_hat
+        if t in place:
+            states[place[t]], outputs[place[t]] = (y.double().cpu().numpy().reshape(-1) for y in (x, x0_hat))
+        a, b = ddim_coefficients(process, t, t - 1)
+        x = float(a) * x + float(b) * x0_hat
+        update()
+    states[0] = x.double().cpu().numpy().reshape(-1)  # the last step's a is 0 and its b 1
+    return states, outputs
+
+
+def _sums(process: ForwardProcess, coarse: npt.NDArray[np.int64], states: Array, outputs: Array) -> Arrays:
+    """What some trajectories add to the tables."""
+    size = process.T + 1
+    t, s = np.meshgrid(np.arange(1, size), np.arange(size), indexing="ij")
+    a, b = ddim_coefficients(process, t, s)
+    x, y = states, outputs[1:]
+    xx, xy = x @ x.T, y @ x.T  # xy[t − 1, s] = x̂_0(t) · x_s
+    norm, output_norm = np.diag(xx), np.einsum("ij,ij->i", y, y)
+    inner = xy[np.arange(size - 1), np.arange(1, size)]
+    deviation = norm[None, :] + a**2 * norm[1:, None] + b**2 * output_norm[:, None]
+    deviation += 2.0 * (a * b * inner[:, None] - a * xx[1:] - b * xy)
+    table = np.zeros((size, size))
+    table[1:] = np.where(s < t, np.maximum(deviation, 0.0), 0.0)
+    return {
+        "deviation": table,
+        "second": _second_sums(process.subset(coarse), states[coarse], outputs[coarse]),
+        "end": x[0],
+    }
+
+
+def _second_sums(process: ForwardProcess, states: Array, outputs: Array) -> Array:
+    """Σ |x_s − 2M(r, t, s)|² for r > t > s > 0 on the coarse grid."""
+    size = process.T + 1
+    table = np.zeros((size, size, size))
+    for t in range(2, size - 1):
+        s, r = np.arange(1, t), np.arange(t + 1, size)
+        a, b, c = multistep_coefficients(process, r[:, None], t, s[None, :])
+        first_order = states[s] - a.T * states[t] - b.T * outputs[t]
+        change = outputs[t] - outputs[r]
+        cross = change @ first_order.T
+        squares = (
+            np.einsum("ij,ij->i", first_order, first_order)[None, :]
+            + c**2 * np.einsum("ij,ij->i", change, change)[:, None]
+        )
+        table[t + 1 :, t, 1:t] = np.maximum(squares - 2.0 * c * cross, 0.0)
+    return table
+
+
+def _add(sums: Arrays, arrays: Arrays) -> None:
+    for name in ("deviation", "second"):
+        sums[name] = sums[name] + arrays[name] if name in sums else arrays[name]
+    sums["end"] = np.concatenate([sums.get("end", np.zeros(0)), arrays["end"]])
+
+
+def _trajectory(
+    denoiser: Denoiser,
+    grid: npt.NDArray[np.int64],
+    coarse: npt.NDArray[np.int64],
+    sums: Arrays,
+    identity: dict[str, Any],
+) -> Trajectory:
+    samples, process = identity["samples"], denoiser.process.subset(grid)
+    deviation = sums["deviation"] / samples
+    # The teacher's own steps leave it by nothing; what inner products leave of it is rounding.
+    own = np.flatnonzero(np.diff(grid) == 1)
+    deviation[own + 1, own] = 0.0
+    ends = sums["end"].reshape(samples, -1)
+    return Trajectory(
+        process=process,
+        dims=int(ends.shape[1]),
+        samples=samples,
+        seed=identity["seed"],
+        model=identity["model"],
+        teacher=identity["teacher"],
+        deviation=deviation,
+        end_variance=float(ends.var(axis=0).mean()),
+        coarse=coarse,
+        second=sums["second"] / samples,
+        conditioning=identity["conditioning"],
+    )
+
+
+def _identity_of(trajectory: Trajectory) -> dict[str, Any]:
+    return {
+        "kind": "trajectory",
+        "model": trajectory.model,
+        "teacher": trajectory.teacher,
+        "grid": trajectory.process.fingerprint,
+        "coarse": trajectory.coarse.tolist(),
+        "samples": trajectory.samples,
+        "seed": trajectory.seed,
+        "conditioning": trajectory.conditioning,
+    }
+
+
+def _kept(process: ForwardProcess, kept: int | npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """The grid indices to keep, 0 and T among them."""
+    T = process.T
+    if not isinstance(kept, (int, np.integer)):
+        return np.union1d(np.asarray(kept, dtype=np.int64), [0, T])
+    if isinstance(kept, bool) or kept < 1:
+        raise ValueError(f"kept must be a number of grid points, at least 1, or the grid indices, not {kept!r}.")
+    return np.unique(np.round(np.linspace(0, T, min(int(kept), T) + 1)).astype(np.int64))
+
+
+def _coarse(process: ForwardProcess, paired: int) -> npt.NDArray[np.int64]:
+    """At most ``paired`` grid points above 0, even in the sum of angle and log-SNR, each scaled to its range.
+
+    The angle atan(g/f) sees the trajectory's large moves, log-SNR the fine ones next to clean data. The far noise end, where
+    log-SNR may be infinite, is drawn together as in `interpolate.noise_coordinate`.
+    """
+    T = process.T
+    if paired == 0:
+        return np.array([0, T], dtype=np.int64)
+    if paired >= T:
+        return np.arange(T + 1)
+    angle, log_snr = np.arctan2(process.g, process.f)[1:], -np.log(process.snr[1:] + 1e-4)
+    u = sum((part - part[0]) / (part[-1] - part[0]) for part in (angle, log_snr))
+    wanted = np.linspace(0.0, float(u[-1]), paired)
+    nearest = 1 + np.abs(u[None, :] - wanted[:, None]).argmin(axis=1)
+    return np.union1d([0, T], nearest).astype(np.int64)
+
+
+def _fingerprint(conditioning: Any) -> str | None:
+    import torch
+
+    from .artefact import DataRange
+    from .data import Samples
+
+    return None if conditioning is None else Samples(torch.zeros(1, 1), DataRange(None), conditioning).fingerprint

@@ -1,0 +1,286 @@
+"""Costs of deterministic samplers against their definitions, the solver for steps with memory against all paths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpstride import Denoiser, ForwardProcess, Schedule, even_stride, sample, solve
+from dpstride.costs.trajectory import TrajectoryTable, propagation, trajectory_costs
+from dpstride.statistics import trajectory as module
+from dpstride.statistics.artefact import StatisticsFileError
+from dpstride.statistics.noise import standard_normal
+from dpstride.statistics.progress import OtherWorkError
+from dpstride.statistics.trajectory import Trajectory, estimate_trajectory
+from gaussian import Array, MixtureNetwork, gaussian_denoiser, paths_of
+
+MEANS = np.array([[0.7, -0.4, 0.1], [-0.6, 0.5, 0.9], [0.0, -0.9, -0.7]])
+PROCESSES = [
+    ForwardProcess.linear(13),
+    ForwardProcess.rectified_flow(9),  # f_T = 0
+    ForwardProcess.ve(np.concatenate([[0.0], np.geomspace(0.05, 20.0, 8)])),
+]
+
+
+def mixture(process: ForwardProcess, clip: Any = None) -> Denoiser:
+    network = MixtureNetwork(process, MEANS, 0.02)
+    # The network is given x in the model's own coordinates and wants it in the process's.
+    own = torch.tensor(process.input_scale)
+    return Denoiser(
+        lambda x, time: network(x / own[time + 1][:, None], time), process, predicts="x0", clip=clip, shape=(3,)
+    )
+
+
+def teacher_of(denoiser: Denoiser, samples: int, seed: int) -> tuple[dict[int, Array], dict[int, Array]]:
+    """States and outputs of DDIM along every step, by Song et al.'s formula: x_s = f_s x̂_0 + g_s ε."""
+    f, g, T = denoiser.process.f, denoiser.process.g, denoiser.process.T
+    states = {T: standard_normal(seed, "prior", 0, 0, samples, (3,)).numpy()}
+    outputs = {}
+    for t in range(T, 0, -1):
+        outputs[t] = denoiser(torch.from_numpy(states[t]), t).x0_hat.numpy()
+        noise = (states[t] - f[t] * outputs[t]) / g[t]
+        states[t - 1] = f[t - 1] * outputs[t] + g[t - 1] * noise
+    return states, outputs
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=lambda process: process.name)
+@pytest.mark.parametrize("clip", [None, (-0.6, 0.6)])
+def test_deviations_are_those_of_single_jumps(process: ForwardProcess, clip: Any) -> None:
+    denoiser = mixture(process, clip)
+    found = estimate_trajectory(denoiser, samples=7, seed=3, batch_size=3)
+    states, outputs = teacher_of(denoiser, 7, 3)
+    f, g, T = process.f, process.g, process.T
+    for t, s in itertools.product(range(T + 1), repeat=2):
+        if s >= t:
+            assert found.deviation[t, s] == 0.0
+            continue
+        jump = f[s] * outputs[t] + g[s] * (states[t] - f[t] * outputs[t]) / g[t]
+        expected = ((states[s] - jump) ** 2).sum() / 7
+        assert found.deviation[t, s] == pytest.approx(expected, rel=1e-10, abs=1e-13)
+    assert found.deviation[T, 0] > 1e-3  # that there is something to find
+    assert found.end_variance == pytest.approx(states[0].var(axis=0).mean())
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=lambda process: process.name)
+def test_deviations_with_memory_are_those_of_dpm_solver(process: ForwardProcess) -> None:
+    denoiser = mixture(process)
+    found = estimate_trajectory(denoiser, samples=5, seed=1, batch_size=2, paired=process.T)
+    states, outputs = teacher_of(denoiser, 5, 1)
+    f, g, T = process.f, process.g, process.T
+    assert found.coarse.tolist() == list(range(T + 1))
+    count = 0
+    for r, t, s in itertools.combinations(range(T, 0, -1), 3):
+        # Lu et al. (2022), DPM-Solver++ (2M): h = λ_s − λ_t, ratio = h_last/h, D = (1 + 1/2 ratio) x̂_t − 1/2 ratio x̂_r
+        h = math.log(f[s] / g[s]) - math.log(f[t] / g[t])
+        h_last = math.inf if f[r] == 0.0 else math.log(f[t] / g[t]) - math.log(f[r] / g[r])
+        ratio = h_last / h
+        D = (1.0 + 0.5 / ratio) * outputs[t] - 0.5 / ratio * outputs[r]
+        jump = g[s] / g[t] * states[t] - f[s] * math.expm1(-h) * D
+        expected = ((states[s] - jump) ** 2).sum() / 5
+        assert found.second[r, t, s] == pytest.approx(expected, rel=1e-9, abs=1e-13)
+        count += 1
+    assert count == np.count_nonzero(found.second)
+
+
+def test_kept_and_coarse_grids_hold_the_entries_of_the_whole_one() -> None:
+    process = ForwardProcess.linear(40)
+    denoiser = mixture(process)
+    whole = estimate_trajectory(denoiser, samples=4, paired=40)
+    part = estimate_trajectory(denoiser, samples=4, kept=10, paired=5)
+    kept = part.process.origin
+    assert kept.tolist() == list(range(0, 41, 4))
+    assert np.allclose(part.deviation, whole.deviation[np.ix_(kept, kept)], rtol=1e-9, atol=1e-13)
+    coarse = kept[part.coarse]
+    assert coarse[0] == 0
+    assert coarse[-1] == 40
+    assert 4 <= coarse.size <= 7
+    assert np.allclose(part.second, whole.second[np.ix_(coarse, coarse, coarse)], rtol=1e-9, atol=1e-13)
+    chosen = estimate_trajectory(denoiser, samples=4, kept=[7, 3, 20], paired=0)
+    assert chosen.process.origin.tolist() == [0, 3, 7, 20, 40]
+
+
+# --- from deviations to costs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("process", [ForwardProcess.vp_linear(20000), ForwardProcess.rectified_flow(20000)])
+def test_errors_reach_the_end_of_gaussian_data_as_the_weight_says(process: ForwardProcess) -> None:
+    """For N(μ, v I) a fine DDIM chain is linear: what it multiplies an error at s by is a product of slopes."""
+    v, f, g = 0.3, process.f, process.g
+    t = np.arange(1, process.T + 1)
+    gain = v * f[t] / (v * f[t] ** 2 + g[t] ** 2)  # x̂_0 = gain x_t + const
+    a = g[t - 1] / g[t]
+    slope = a + (f[t - 1] - a * f[t]) * gain
+    weight = propagation(process, v, "gaussian")
+    assert np.allclose(np.cumprod(slope)[1:-1] ** 2, weight[2:-1], rtol=2e-3)  # Euler's error with 20,000 steps
+    assert weight[0] == 1.0
+    assert propagation(process, v, "flat")[0] == 1.0
+
+
+def test_the_cost_of_a_path_bounds_its_distance_from_the_teacher() -> None:
+    """On Gaussian data errors are all along one direction with one sign, so the bound is nearly reached."""
+    process = ForwardProcess.vp_linear(400)
+    denoiser = gaussian_denoiser(process, np.zeros(4), np.full(4, 0.3), time_input="time")
+    trajectory = estimate_trajectory(denoiser, samples=40, seed=2, paired=0)
+    table = trajectory_costs(trajectory)
+    solution = solve(table, 32)
+    teacher = sample(denoiser, even_stride(process, 400), n=40, seed=2, sampler="ddim").double()
+    for K in (4, 8, 16, 32):
+        schedule = solution.schedule(K)
+        ends = sample(denoiser, schedule, n=40, seed=2).double()  # by DDIM, which the schedule says it is for
+        distance = float((ends - teacher).square().mean().sqrt())
+        assert 0.6 * solution.cost_nats(K) < distance < 1.05 * solution.cost_nats(K)
+        assert schedule.provenance["cost"] == pytest.approx(table.step_costs(schedule.steps).sum())
+    assert trajectory_costs(trajectory).step_costs(range(400, -1, -1)).sum() == 0.0  # the teacher itself
+
+
+def test_options_change_costs_by_their_formulas() -> None:
+    process = ForwardProcess.rectified_flow(9)
+    trajectory = estimate_trajectory(mixture(process), samples=6)
+    squares = trajectory_costs(trajectory, combine="squares", weight="flat").L
+    t, s = 7, 4
+    assert squares[t, s] == pytest.approx(trajectory.deviation[t, s] / 3 / process.f[s] ** 2)
+    v = trajectory.end_variance
+    norms = trajectory_costs(trajectory).L
+    weight = v / (v * process.f[s] ** 2 + process.g[s] ** 2)
+    assert norms[t, s] == pytest.approx(math.sqrt(weight * trajectory.deviation[t, s] / 3))
+    assert np.isinf(norms[np.triu_indices(10)]).all()
+    second = trajectory_costs(trajectory, "dpmpp_2m", combine="squares")
+    assert second.triples is not None
+    assert second.triples[8, t, s] == pytest.approx(weight * trajectory.second[8, t, s] / 3)
+
+
+# --- the solver -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_paths_with_memory_are_the_best_of_all(seed: int) -> None:
+    rng, T = np.random.default_rng(seed), 8
+    L, triples = rng.random((T + 1, T + 1)), rng.random((T + 1, T + 1, T + 1)) * rng.choice([0.1, 1.0])
+    table = TrajectoryTable(ForwardProcess.linear(T), L, {}, triples)
+    solution = solve(table)
+    for K in range(1, T + 1):
+        costs = {}
+        for path in paths_of(T, K):
+            total = L[T, path[1]] + (L[path[-2], 0] if K > 1 else 0.0)
+            costs[path] = total + sum(triples[path[i : i + 3]] for i in range(K - 2))
+        best = min(costs, key=costs.__getitem__)
+        assert solution.cost_nats(K) == pytest.approx(costs[best], rel=1e-12)
+        assert tuple(solution.path(K)) == best
+        assert table.step_costs(best).sum() == pytest.approx(costs[best], rel=1e-12)
+    with pytest.raises(ValueError, match="costs that are not nats"):
+        solution.bpd(3)
+
+
+def test_without_memory_triples_are_the_plain_recurrence() -> None:
+    rng, T = np.random.default_rng(9), 40
+    L = rng.random((T + 1, T + 1))
+    plain = solve(L)
+    solution = solve(TrajectoryTable(ForwardProcess.linear(T), L, {}, np.broadcast_to(L, (T + 1, T + 1, T + 1))))
+    for K in range(1, T + 1):
+        assert solution.cost_nats(K) == pytest.approx(plain.cost_nats(K), rel=1e-12)
+        assert solution.path(K) == plain.path(K)
+
+
+# --- keeping it -----------------------------------------------------------------------------------------------------------
+
+
+def test_saved_trajectories_are_the_same_again(tmp_path: Path) -> None:
+    found = estimate_trajectory(mixture(PROCESSES[0]), samples=4, paired=6)
+    found.save(tmp_path / "t.safetensors")
+    again = Trajectory.load(tmp_path / "t.safetensors")
+    assert again.process.fingerprint == found.process.fingerprint
+    for name in ("deviation", "second", "coarse"):
+        assert np.array_equal(getattr(again, name), getattr(found, name))
+    assert (again.dims, again.samples, again.seed, again.model) == (3, 4, 0, found.model)
+    content = (tmp_path / "t.safetensors").read_bytes()
+    (tmp_path / "t.safetensors").write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.raises(StatisticsFileError, match="Follow the teacher again"):
+        Trajectory.load(tmp_path / "t.safetensors")
+
+
+def test_an_interrupted_teacher_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=2)
+    follow, calls = module._follow, []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(arguments[2:4])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return follow(*arguments)
+
+    monkeypatch.setattr(module, "_follow", interrupted)
+    path = tmp_path / "t.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=2, checkpoint=path)
+    again = estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=5, checkpoint=path)
+    assert calls == [(0, 2), (2, 2), (4, 2), (4, 3)]
+    assert np.allclose(again.deviation, whole.deviation, rtol=1e-10, atol=1e-13)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.safetensors"]
+    estimate_trajectory(mixture(PROCESSES[0]), samples=7, checkpoint=path)
+    assert len(calls) == 4
+    with pytest.raises(OtherWorkError, match="seed"):
+        estimate_trajectory(mixture(PROCESSES[0]), samples=7, seed=1, checkpoint=path)
+
+
+def test_bad_requests_are_refused() -> None:
+    denoiser = mixture(PROCESSES[0])
+    with pytest.raises(ValueError, match="samples must be a whole number of at least 1, not 0"):
+        estimate_trajectory(denoiser, samples=0)
+    with pytest.raises(ValueError, match="kept must be a number of grid points"):
+        estimate_trajectory(denoiser, kept=0)
+    one = estimate_trajectory(denoiser, samples=1, paired=0)
+    with pytest.raises(ValueError, match="paired=0"):
+        trajectory_costs(one, "dpmpp_2m")
+    with pytest.raises(ValueError, match="end points that differ"):
+        trajectory_costs(one)
+    with pytest.raises(ValueError, match="sampler must be one of 'ddim', 'dpmpp_2m', not 'heun'"):
+        trajectory_costs(one, "heun")  # type: ignore[arg-type]
+
+
+# --- the sampler with memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=lambda process: process.name)
+def test_dpm_solver_samples_follow_its_formula(process: ForwardProcess) -> None:
+    denoiser, f, g = mixture(process), process.f, process.g
+    path = (process.T, process.T - 2, 4, 3, 1, 0)
+    x = standard_normal(5, "prior", 0, 0, 6, (3,)).numpy()
+    last = h_last = None
+    for t, s in itertools.pairwise(path):
+        x0_hat = denoiser(torch.from_numpy(x), t).x0_hat.numpy()
+        if s == 0:
+            x = x0_hat
+            break
+        with np.errstate(divide="ignore"):
+            h = np.log(f[s] / g[s]) - np.log(f[t] / g[t])
+        D = x0_hat if last is None else x0_hat + 0.5 * h / h_last * (x0_hat - last)
+        x = g[s] / g[t] * x - f[s] * np.expm1(-h) * D
+        last, h_last = x0_hat, h
+    found = sample(denoiser, Schedule(process, path), n=6, seed=5, sampler="dpmpp_2m", batch_size=4)
+    assert np.allclose(found.numpy(), x, rtol=1e-6, atol=1e-6)
+
+
+def test_dpm_solver_is_of_second_order() -> None:
+    """Against the exact solution of the flow for Gaussian data, x_0 = x_T sqrt(v/(f_T² v + g_T²))."""
+    process, v = ForwardProcess.vp_linear(times=np.linspace(0.0, 1.0, 4097) ** 2), 0.3
+    denoiser = gaussian_denoiser(process, np.zeros(1), np.full(1, v), time_input="time")
+    x = standard_normal(0, "prior", 0, 0, 4, (1,)).numpy()
+    # The last step, of first order, ends at x̂_0: start from a grid whose first time is small.
+    exact = x * math.sqrt(v / (process.f[-1] ** 2 * v + process.g[-1] ** 2))
+    errors = {}
+    for K in (32, 64, 128):
+        for sampler in ("ddim", "dpmpp_2m"):
+            ends = sample(denoiser, even_stride(process, K), n=4, seed=0, sampler=sampler).numpy()  # type: ignore[arg-type]
+            errors[sampler, K] = np.abs(ends / exact - 1.0).max()
+    assert errors["ddim", 32] / errors["ddim", 128] < 6.0
+    assert errors["dpmpp_2m", 32] / errors["dpmpp_2m", 128] > 8.0
+    assert errors["dpmpp_2m", 128] < 0.1 * errors["ddim", 128]
