@@ -583,3 +583,11 @@ def test_the_command_skips_and_says_so_or_stops_with_code_1(
     assert _run([*words, "--skip-nonfinite"]) == 0
     assert "2 of 12 samples were left out, for which the network gave NaN or infinity: 3, 7." in capsys.readouterr().err
     assert Statistics.load("s.safetensors").samples == 10
+    study = ["study", "bright_is_bad:model", "data.npy", "--heldout", "data.npy", "-o", "study", "-k", "2", "--json"]
+    study += ["--choosing-samples", "12", "--heldout-samples", "12", "--samples", "4", "--features", "none"]
+    assert _run(study) == 1
+    assert "at grid step t = 1" in capsys.readouterr().err
+    assert _run([*study, "--skip-nonfinite"]) == 0
+    notes = [note for note in json.loads(capsys.readouterr().out)["notes"] if "left out" in note]
+    assert len(notes) == 2
+    assert all(note.startswith("2 of 12 samples were left out") for note in notes)

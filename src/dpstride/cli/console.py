@@ -27,12 +27,8 @@ def say_notes(loaded: LoadedModel, say: Callable[[str], None]) -> None:
 
 def say_skipped(statistics: Statistics, say: Callable[[str], None]) -> None:
     """Which samples were left out, if any."""
-    if skipped := statistics.skipped:
-        listed = ", ".join(map(str, skipped[:10])) + (", …" if len(skipped) > 10 else "")
-        say(
-            f"Warning: {len(skipped)} of {statistics.samples + len(skipped)} samples were left out, for which the network "
-            f"gave NaN or infinity: {listed}."
-        )
+    if statistics.skipped:
+        say(f"Warning: {statistics.skipped_note}")
 
 
 def complain(text: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from .console import duration, emit, say_notes, sayer
 from .inputs import check_costs, load_model, split
-from .options import model_option, output, work
+from .options import model_option, output, skip_nonfinite, work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,6 +68,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
 @model_option
 @work
+@skip_nonfinite
 @output
 def study_command(
     model: str,
@@ -89,6 +90,7 @@ def study_command(
     seed: int,
     batch_size: int,
     data_range: Any,
+    skip_nonfinite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -116,7 +118,7 @@ def study_command(
     study, words = _prepare(
         loaded, parts, images, others, features, budgets, samples, all_samples,
         variance=variance, decoder=decoder, sampler=sampler, eta=eta, seed=seed, batch_size=batch_size,
-        names=(data, heldout or f"held-out part of {data}"),
+        skip_nonfinite=skip_nonfinite, names=(data, heldout or f"held-out part of {data}"),
     )  # fmt: skip
     say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
     say_notes(loaded, say)

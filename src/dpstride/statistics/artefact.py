@@ -127,6 +127,15 @@ class Statistics:
         return tuple(self.data.get("skipped", ()))
 
     @property
+    def skipped_note(self) -> str:
+        """How many they are, of how many, and which."""
+        listed = ", ".join(map(str, self.skipped[:10])) + (", …" if len(self.skipped) > 10 else "")
+        return (
+            f"{len(self.skipped)} of {self.samples + len(self.skipped)} samples were left out, for which the network gave "
+            f"NaN or infinity: {listed}."
+        )
+
+    @property
     def mean_squared_error(self) -> Array:
         """E Σ e² / dims at every t, the m of method.md."""
         return np.asarray(self.squared_error.mean(axis=1) / self.dims)

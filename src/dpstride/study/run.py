@@ -56,6 +56,7 @@ class Study:
         eta: noise of DDIM.
         seed: names all noise.
         batch_size: samples per network pass.
+        skip_nonfinite: leave out samples of the data for which the network gives NaN or infinity, and say how many.
         names: how data are called in the results.
     """
 
@@ -73,6 +74,7 @@ class Study:
     eta: float = 0.0
     seed: int = 0
     batch_size: int = 64
+    skip_nonfinite: bool = False
     names: tuple[str, str] = ("DATA", "held-out part of DATA")
 
     def run(
@@ -90,6 +92,7 @@ class Study:
         heldout = self._estimate(output / "heldout.safetensors", self.scoring, self.seed + 1, progress, say)
         comparison = compare(schedules, heldout)
         notes = list(comparison.warnings)
+        notes += [each.skipped_note for each in (statistics, heldout) if each.skipped]
         budgets = [budget for budget in TABLE_BUDGETS if budget in schedules and budget < schedules.process.T]
         ablation = None
         if main:
@@ -140,8 +143,9 @@ class Study:
             progress=progress,
             checkpoint=path,
             steps=steps,
+            skip_nonfinite=self.skip_nonfinite,
         )
-        say(f"{path}: statistics of {len(data):,} samples, {time.monotonic() - start:.0f} s")
+        say(f"{path}: statistics of {statistics.samples:,} samples, {time.monotonic() - start:.0f} s")
         return statistics
 
     def _data(self, statistics: Statistics, heldout: Statistics) -> dict[str, Any]:
