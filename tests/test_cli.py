@@ -78,7 +78,7 @@ def test_find_writes_all_artefacts_and_says_how_few_steps_are_enough(folder, cap
     written = {path.name for path in (folder / "out").iterdir()}
     assert written == {
         "statistics.safetensors", "heldout.safetensors", "schedules.json", "comparison.json", "table.txt",
-        "bits_per_dim.svg", "bits_per_dim.png", "timesteps.svg", "timesteps.png", "adaptive.json",
+        "bits_per_dim.svg", "bits_per_dim.png", "timesteps.svg", "timesteps.png", "adaptive.json", "report.html", "run.json",
     }  # fmt: skip
     schedules = dpstride.ScheduleSet.load("out/schedules.json")
     assert schedules.budgets == list(range(1, 41))

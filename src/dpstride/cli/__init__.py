@@ -23,6 +23,7 @@ from .evaluate import evaluate_command
 from .find import find_command
 from .launch import as_launched, join_launch, stop_at_termination
 from .models import models_command
+from .report import report_command
 from .sample import sample_command
 from .solve import solve_command
 from .study import study_command
@@ -51,6 +52,7 @@ for _command in (
     evaluate_command,
     sample_command,
     study_command,
+    report_command,
     models_command,
     export_command,
     train_command,
@@ -78,7 +80,8 @@ def _verb(arguments: list[str] | None) -> str | None:
 def _run(arguments: list[str] | None) -> int:
     try:
         join_launch(_verb(arguments))
-        return int(cli.main(args=arguments, prog_name="dpstride", standalone_mode=False) or 0)
+        words = sys.argv[1:] if arguments is None else arguments
+        return int(cli.main(args=words, prog_name="dpstride", standalone_mode=False, obj=tuple(words)) or 0)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:

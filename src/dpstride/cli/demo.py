@@ -12,6 +12,7 @@ from .console import sayer
 from .find import Sparse, find_schedules, plan, print_result
 from .inputs import load_model, split
 from .options import output
+from .report import write_report
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
@@ -29,7 +30,7 @@ DEMO_BUDGET = 32
 @click.option("-o", "--output", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 @output
 def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
-    """The whole method on an embedded model: table, schedules, figures and samples.
+    """The whole method on an embedded model: table, schedules, figures, samples and report.html, which shows all.
 
     MODEL is a zoo name (dpstride models), a real network on real images, which takes minutes; or mixture, the exact
     denoiser of a Gaussian mixture in closed form, with no network, in seconds.
@@ -68,15 +69,21 @@ def _demo(
     say: Callable[[str], None],
     sparse: Sparse | None,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
-    """`find` on embedded data, and samples of the model along a short path."""
+    """`find` on embedded data, and samples of the model along short paths, from the same seeds."""
     from ..evaluate.sampling import sample as run
     from ..report.images import save_samples
+    from ..schedule import even_stride, quadratic_stride
 
     say(plan(denoiser, choosing, scoring, model, *names))
     schedules, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say, sparse, score_sparsely=False
     )
     budget = min(DEMO_BUDGET, schedules.budgets[-1])
-    path = output / f"samples_{budget}_steps.png"
-    save_samples(run(denoiser, schedules[budget], n=36).numpy(), path)
-    return schedules, comparison, [*files, path]
+    for name, schedule in (
+        ("", schedules[budget]),
+        ("_even", schedules.adopt(even_stride(schedules.process, budget))),
+        ("_quadratic", schedules.adopt(quadratic_stride(schedules.process, budget))),
+    ):
+        files.append(output / f"samples_{budget}_steps{name}.png")
+        save_samples(run(denoiser, schedule, n=36).numpy(), files[-1])
+    return schedules, comparison, [*write_report(output, model, *names), *files]

@@ -13,6 +13,7 @@ import click
 from .console import duration, emit, say_notes, say_skipped, sayer
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
 from .options import adaptive, costs, model_option, output, skip_nonfinite, work
+from .report import write_report
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
@@ -73,8 +74,8 @@ def find_command(
     The network runs at as few steps as paths within --tolerance of the best need (adaptive.json tells what was spent and
     what is believed), and on held-out data at those and at the steps of the paths; --every-step runs it at all.
 
-    Writes statistics.safetensors, heldout.safetensors, schedules.json, comparison.json, table.txt and figures. Run
-    again after an interruption, it goes on where it stopped.
+    Writes report.html, a page to look through every number of steps; schedules.json, comparison.json, table.txt,
+    figures, statistics.safetensors and heldout.safetensors. Run again after an interruption, it goes on where it stopped.
 
     \b
     Example:
@@ -101,6 +102,7 @@ def find_command(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
         skip_nonfinite=skip_nonfinite,
     )  # fmt: skip
+    files = [*write_report(output, model, data, heldout), *files]
     print_result(schedules, comparison, files, as_json)
 
 

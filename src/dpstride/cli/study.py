@@ -11,6 +11,7 @@ import click
 from .console import duration, emit, say_notes, sayer
 from .inputs import check_costs, load_model, split
 from .options import model_option, output, skip_nonfinite, work
+from .report import write_report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,8 +98,8 @@ def study_command(
     """The paper's whole evaluation of MODEL: tables, curves, paths, samples, distances, ablation, correlation.
 
     Paths are chosen on DATA, which is also what samples are compared with, and scored on held-out data. Writes
-    results.json, tables (.txt, .md, .tex) and figures (.svg, .png). Run again after whatever stopped it, it goes on where
-    it was; less than a minute is lost.
+    report.html (a page that shows all of it), results.json, tables (.txt, .md, .tex) and figures (.svg, .png). Run again
+    after whatever stopped it, it goes on where it was; less than a minute is lost.
 
     \b
     Examples:
@@ -139,6 +140,7 @@ def study_command(
         return
     files = [output / "results.json", *save_tables(results, output)]
     files += save_study_figures(results, ScheduleSet.load(output / "schedules.json"), output)
+    files = [*write_report(output, model, data, heldout), *files]
     text = [table.text() for table in study_tables(results)]
     text += [f"{results.sentence}\n"] if results.sentence else []
     text += [f"Note: {note}" for note in results.notes]

@@ -1,0 +1,412 @@
+// The figures. Each draws itself into its container from the report and the state: the place in the list of budgets, its
+// path, the noise axis, the tolerance.
+
+const AXES = {
+  index: 'grid index',
+  time: 'time of the grid',
+  logSnr: 'log-SNR of the noise level',
+};
+
+// Where every grid index stands between clean data (0) and noise (1), and marks to write below.
+function noiseAxis(report, kind) {
+  const T = report.T;
+  const values = kind === 'index' ? Float64Array.from({length: T + 1}, (_, i) => i)
+    : kind === 'time' ? Float64Array.from(report.grid.times) : Float64Array.from(report.grid.logSnr, (value) => -value);
+  if (kind === 'logSnr') {
+    // Clean data has infinite log-SNR, and pure noise may have: they stand a little outside the others.
+    const finite = values.filter(Number.isFinite);
+    const room = ((finite.at(-1) - finite[0]) || 1) * 0.06;
+    for (let i = 0; i <= T; i++) {
+      if (values[i] === -Infinity) values[i] = finite[0] - room;
+      if (values[i] === Infinity) values[i] = finite.at(-1) + room;
+    }
+  }
+  const [low, high] = [values[0], values[T]];
+  const position = values.map((value) => (value - low) / (high - low));
+  const marks = (count) => {
+    const sign = kind === 'logSnr' ? -1 : 1;
+    const finite = kind === 'logSnr' ? [-values[T], -values[T > 1 ? 1 : 0]] : [low, high];
+    const found = ticks(Math.min(...finite), Math.max(...finite), count).map((value) => ({at: (sign * value - low) / (high - low),
+      label: (Math.abs(value) >= 1e4 ? grouped(value) : String(value)).replace('-', '−')}));
+    return kind === 'logSnr' ? [{at: 0, label: '∞'}, ...found.filter(({at}) => at > 0.045)] : found;
+  };
+  return {kind, position, marks, title: AXES[kind]};
+}
+
+const describeLevel = (report, index) => {
+  const snr = report.grid.logSnr[index];
+  const time = report.grid.times[index];
+  return `index ${grouped(index)}, time ${significant(time)}, log-SNR ${Number.isFinite(snr) ? snr.toFixed(2) : snr > 0 ? '∞' : '−∞'}`;
+};
+
+// --- bits/dim against steps ------------------------------------------------------------------------------------------
+
+function drawCurves(report, state, choose) {
+  const plot = frame($('curves'), 340, {left: 44, right: 14, top: 26, bottom: 46}, 'Held-out bits/dim of three strides against the number of steps');
+  const {budgets, curves} = report;
+  const last = budgets.length - 1;
+  const x = logarithmic(budgets[0], Math.max(budgets[last], budgets[0] + 1), plot.left, plot.right);
+  const least = curves.dp.bpd.reduce((a, b) => Math.min(a, b), Infinity);
+  const from = Math.max(budgets.findIndex((K) => K >= 2), 0);
+  const shown = STRIDES.map((stride) => curves[stride].bpd[from]).filter(Number.isFinite);
+  const most = Math.max(...shown, least + 1e-6);
+  const room = 0.05 * (most - least);
+  const surest = curves.dp.error[curves.dp.bpd.indexOf(least)];
+  const below = Number.isFinite(surest) ? Math.min(2.2 * surest, 6 * room) : 0;
+  const [low, high] = [least - Math.max(1.6 * room, below), most + room];
+  const y = linear(low, high, plot.bottom, plot.top);
+  axisLeft(plot, ticks(low, high, 6).map((value) => ({at: y(value), label: String(value)})), 'bits/dim');
+  const inside = clipped(plot, 'curves-clip');
+  const top = Math.max(y(least + state.tolerance), plot.top - 2);
+  const close = shape('rect', {class: 'close', x: plot.left, width: plot.right - plot.left, y: round(top), height: round(y(least) - top)});
+  inside.append(close);
+  // Neighbouring budgets fall on one pixel at the right; a point for each would only be slow.
+  const places = [];
+  budgets.forEach((K, i) => { if (!i || i === last || x(K) - x(budgets[places.at(-1)]) >= 0.7) places.push(i); });
+  for (const stride of [...STRIDES].reverse()) {
+    const {bpd, error} = curves[stride];
+    const drawn = places.filter((i) => Number.isFinite(bpd[i]));
+    const spread = (i) => (Number.isFinite(error[i]) ? 2 * error[i] : 0);
+    const band = [...drawn.map((i) => [x(budgets[i]), y(bpd[i] + spread(i))]),
+      ...[...drawn].reverse().map((i) => [x(budgets[i]), y(bpd[i] - spread(i))])];
+    inside.append(shape('path', {class: `band ${stride}`, d: `${lineThrough(band)}Z`}));
+  }
+  for (const stride of [...STRIDES].reverse()) {
+    const drawn = places.filter((i) => Number.isFinite(curves[stride].bpd[i]));
+    inside.append(shape('path', {class: `line ${stride}`, d: lineThrough(drawn.map((i) => [x(budgets[i]), y(curves[stride].bpd[i])]))}));
+  }
+  axisBelow(plot, powersOfTwo(budgets[0], budgets[last], plot.right - plot.left).map((K) => ({at: x(K), label: grouped(K)})), 'steps');
+  const chosen = shape('g', {class: 'cursor'});
+  const hover = shape('g', {class: 'hover'});
+  plot.svg.append(chosen, hover);
+  const mark = (group, place, radius) => {
+    const at = round(x(budgets[place]));
+    group.replaceChildren(shape('path', {d: `M${at} ${plot.top}V${plot.bottom}`}), ...STRIDES.slice().reverse()
+      .map((stride) => [stride, curves[stride].bpd[place]]).filter(([, value]) => value >= low && value <= high)
+      .map(([stride, value]) => shape('circle', {class: `dot ${stride}`, cx: at, cy: round(y(value)), r: radius})));
+  };
+  const nearest = (at) => nearestPlace(budgets, x.invert(at));
+  onPoint(plot, (px, py) => {
+    const place = nearest(px);
+    mark(hover, place, 3.5);
+    showTip(plot, x(budgets[place]), py, [element('strong', {}, stepsInWords(grouped(budgets[place]))),
+      ...STRIDES.map((stride) => element('div', {}, swatch(stride),
+        `${fixed(curves[stride].bpd[place])} ± ${fixed(curves[stride].error[place])}`))]);
+  }, () => hover.replaceChildren(), (px) => choose(nearest(px)));
+  return () => mark(chosen, state.place, 5);
+}
+
+// The place whose budget is nearest to a real number, on a scale of ratios.
+function nearestPlace(budgets, wanted) {
+  let low = 0;
+  let high = budgets.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (budgets[middle] < wanted) low = middle + 1; else high = middle;
+  }
+  return low > 0 && wanted / budgets[low - 1] < budgets[low] / wanted ? low - 1 : low;
+}
+
+// --- one budget ------------------------------------------------------------------------------------------------------
+
+function drawWhiskers(report, state) {
+  const {curves} = report;
+  const plot = frame($('whiskers'), 132, {left: 22, right: 22, top: 8, bottom: 40}, 'Bits/dim of the three strides with bars of two standard errors');
+  const rows = STRIDES.map((stride) => {
+    const value = curves[stride].bpd[state.place];
+    const error = curves[stride].error[state.place];
+    return {stride, value, spread: Number.isFinite(error) ? 2 * error : 0};
+  }).filter(({value}) => Number.isFinite(value));
+  const low = Math.min(...rows.map(({value, spread}) => value - spread));
+  const high = Math.max(...rows.map(({value, spread}) => value + spread));
+  const x = linear(low, high > low ? high : low + 1, plot.left, plot.right);
+  const marks = ticks(low, high, (plot.right - plot.left) / 70).map((value) => ({at: x(value), label: String(value)}));
+  rows.forEach(({stride, value, spread}, row) => {
+    const y = plot.top + 14 + 30 * row;
+    const [from, to] = [round(x(value - spread)), round(x(value + spread))];
+    plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${from} ${y}H${to}M${from} ${y - 5}v10M${to} ${y - 5}v10`}),
+      shape('circle', {class: `dot ${stride}`, cx: round(x(value)), cy: y, r: 5.5}));
+  });
+  axisBelow(plot, marks, 'bits/dim (bars: ± 2 s.e.)');
+}
+
+// --- the path --------------------------------------------------------------------------------------------------------
+
+function drawPath(report, state) {
+  const narrow = $('path').clientWidth < 520;
+  const plot = frame($('path'), 150, {left: narrow ? 12 : 84, right: 16, top: narrow ? 18 : 6, bottom: 42},
+    `Grid indices visited by ${stepsInWords(state.budget)} of the DP, even and quadratic strides`);
+  const x = linear(0, 1, plot.left, plot.right);
+  const at = (index) => round(x(state.axis.position[index]));
+  const paths = STRIDES.map((stride) => [stride, stride === 'dp' ? state.path : strideOf(stride, report.T, state.budget)]);
+  const height = narrow ? 32 : 34;
+  paths.forEach(([stride, path], row) => {
+    const top = plot.top + height * row + (narrow ? 4 : 2);
+    const tall = stride === 'dp' ? 24 : 15;
+    const start = top + (24 - tall) / 2;
+    plot.svg.append(
+      shape('text', narrow ? {x: plot.left, y: top - 2, class: 'row'} : {x: plot.left - 12, y: top + 16, 'text-anchor': 'end', class: 'row'}, stride === 'dp' ? 'DP' : stride),
+      shape('path', {class: 'lane', d: `M${plot.left} ${top + 12}H${plot.right}`}),
+      shape('path', {class: `marks ${stride}`, d: path.map((index) => `M${at(index)} ${start + (narrow ? 3 : 0)}v${narrow ? tall - 6 : tall}`).join('')}));
+  });
+  axisBelow(plot, state.axis.marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: x(where), label})),
+    `← clean data · ${state.axis.title} · noise →`);
+  onPoint(plot, (px, py) => {
+    const row = Math.min(2, Math.max(0, Math.floor((py - plot.top) / height)));
+    const [stride, path] = paths[row];
+    const nearest = path.reduce((best, index) => (Math.abs(at(index) - px) < Math.abs(at(best) - px) ? index : best), path[0]);
+    showTip(plot, at(nearest), py, [element('strong', {}, report.names[stride]), describeLevel(report, nearest)]);
+  }, () => {});
+}
+
+function drawLosses(report, state) {
+  const {path} = state;
+  const costs = costsAt(report, state.place, path);
+  const prior = report.steps.prior[state.place];
+  const last = costs.at(-1);
+  const inner = costs.slice(0, -1);
+  const between = inner.reduce((sum, cost) => sum + cost, 0);
+  const parts = [['last', 'the last step, from ' + `index ${grouped(path.at(-2))} to clean data`, last],
+    ['between', inner.length === 1 ? 'the step before it' : `the ${grouped(inner.length)} steps before it`, between],
+    ['prior', 'the prior', prior]];
+  $('composition').textContent = `Of ${fixed(last + between + prior)} bits/dim, ${fixed(last)} are in ${parts[0][1]}` +
+    (inner.length ? `, ${fixed(between)} in ${parts[1][1]}` : '') + ` and ${fixed(prior)} in the prior.`;
+  const whole = parts.reduce((sum, [, , value]) => sum + Math.max(value, 0), 0);
+  $('composed').replaceChildren(...parts.filter(([, , value]) => value > 0).map(([name, , value]) => {
+    const piece = element('span', {class: name}, value / whole > 0.09 ? `${{last: 'last step', between: 'steps before', prior: 'prior'}[name]} ${fixed(value)}` : '');
+    piece.style.flexGrow = value / whole;
+    return piece;
+  }));
+  $('losses').hidden = !inner.length;
+  if (!inner.length) return;
+  const narrow = $('losses').clientWidth < 520;
+  const plot = frame($('losses'), 210, {left: narrow ? 46 : 84, right: 16, top: 28, bottom: 42}, 'Bits/dim lost in each step of the path but the last');
+  const x = linear(0, 1, plot.left, plot.right);
+  const most = Math.max(...inner, 1e-12);
+  const y = linear(0, most * 1.04, plot.bottom, plot.top);
+  const at = (index) => x(state.axis.position[index]);
+  axisLeft(plot, ticks(0, most, 4).map((value) => ({at: y(value), label: significant(value)})), 'bits/dim in a step');
+  plot.svg.append(shape('path', {class: 'bars', d: inner.map((cost, i) => {
+    const [from, to] = [at(path[i + 1]), at(path[i])];
+    const gap = to - from > 4 ? 0.6 : 0;
+    return `M${round(from + gap)} ${plot.bottom}V${round(y(cost))}H${round(Math.max(to - gap, from + 0.8))}V${plot.bottom}Z`;
+  }).join('')}));
+  const hover = shape('path', {class: 'bars picked'});
+  plot.svg.append(hover);
+  axisBelow(plot, state.axis.marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: x(where), label})),
+    `← clean data · ${state.axis.title} · noise →`);
+  onPoint(plot, (px, py) => {
+    let i = inner.findIndex((_, step) => at(path[step + 1]) <= px);
+    if (i < 0) i = inner.length - 1;
+    const [from, to] = [at(path[i + 1]), at(path[i])];
+    hover.setAttribute('d', `M${round(from)} ${plot.bottom}V${round(y(inner[i]))}H${round(Math.max(to, from + 1.5))}V${plot.bottom}Z`);
+    showTip(plot, (from + to) / 2, py, [element('strong', {}, `step ${i + 1} of ${path.length - 1}: ${significant(inner[i])} bits/dim`),
+      `from ${describeLevel(report, path[i])}`, `to ${describeLevel(report, path[i + 1])}`]);
+  }, () => hover.removeAttribute('d'));
+}
+
+// --- the table of costs ----------------------------------------------------------------------------------------------
+
+// Cividis, at nine places: told apart with any colour vision, and in grey.
+const CIVIDIS = [[0, 34, 78], [18, 53, 112], [59, 73, 108], [87, 93, 109], [112, 113, 115], [138, 134, 120], [165, 156, 116],
+  [195, 179, 105], [225, 204, 85], [254, 232, 56]];
+
+function colourOf(part) {
+  const at = Math.min(Math.max(part, 0), 1) * (CIVIDIS.length - 1);
+  const i = Math.min(Math.floor(at), CIVIDIS.length - 2);
+  return CIVIDIS[i].map((low, channel) => low + (CIVIDIS[i + 1][channel] - low) * (at - i));
+}
+
+function drawHeat(report, state) {
+  const {indices, levels, low, high} = report.heat;
+  const width = Math.min(Math.max($('heat').clientWidth, 240), 640);
+  const plot = frame($('heat'), width - 4, {left: 46, right: 8, top: 26, bottom: 46}, 'Cost of every step, with the path as a staircase');
+  const size = Math.min(plot.right - plot.left, plot.bottom - plot.top, width - 64);
+  plot.right = plot.left + size;
+  plot.top = plot.bottom - size;
+  const position = (index) => state.axis.position[index];
+  const x = linear(0, 1, plot.left, plot.right);
+  const y = linear(0, 1, plot.bottom, plot.top);
+  const pixels = Math.round(size * Math.min(window.devicePixelRatio || 1, 2));
+  // For each pixel the sampled index that is nearest on this axis.
+  const cell = new Uint16Array(pixels);
+  for (let pixel = 0, i = 0; pixel < pixels; pixel++) {
+    const at = (pixel + 0.5) / pixels;
+    while (i + 1 < indices.length && Math.abs(position(indices[i + 1]) - at) <= Math.abs(position(indices[i]) - at)) i++;
+    cell[pixel] = i;
+  }
+  const canvas = element('canvas', {width: pixels, height: pixels, class: 'cells', 'aria-hidden': 'true'});
+  const context = canvas.getContext('2d');
+  const image = context.createImageData(pixels, pixels);
+  const level = (i, j) => levels[i * (i - 1) / 2 + j];
+  for (let row = 0; row < pixels; row++) {
+    const i = cell[pixels - 1 - row];
+    for (let column = 0; column < pixels - 1 - row; column++) {
+      const j = cell[column];
+      const value = j < i ? level(i, j) : 0;
+      if (!value) continue;
+      const [r, g, b] = colourOf((value - 1) / 65534);
+      image.data.set([r, g, b, 255], 4 * (row * pixels + column));
+    }
+  }
+  context.putImageData(image, 0, 0);
+  Object.assign(canvas.style, {left: `${plot.left}px`, top: `${plot.top}px`, width: `${size}px`, height: `${size}px`});
+  $('heat').prepend(canvas);
+  const marks = state.axis.marks(size / 70);
+  plot.svg.append(shape('path', {class: 'diagonal', d: `M${plot.left} ${plot.bottom}L${plot.right} ${plot.top}`}));
+  axisBelow(plot, marks.map(({at, label}) => ({at: x(at), label})), `to: ${state.axis.title}`);
+  const left = shape('g', {class: 'axis'}, shape('path', {d: `M${plot.left} ${plot.top}V${plot.bottom}`}));
+  for (const {at, label} of marks) {
+    left.append(shape('path', {d: `M${plot.left} ${round(y(at))}h-5`}), shape('text', {x: plot.left - 9, y: round(y(at)) + 4, 'text-anchor': 'end'}, label));
+  }
+  left.append(shape('text', {x: 0, y: plot.top - 10, class: 'title'}, `from: ${state.axis.title}`));
+  plot.svg.append(left);
+  drawScale(plot, low, high, size);
+  const stairs = shape('g', {class: 'stairs'});
+  plot.svg.append(stairs);
+  onPoint(plot, (px, py) => {
+    const [column, row] = [(px - plot.left) / size, (plot.bottom - py) / size].map((part) => Math.floor(part * pixels));
+    const [i, j] = [cell[row], cell[column]];
+    const value = i !== undefined && j !== undefined && j < i ? level(i, j) : 0;
+    if (!value) { plot.tip.hidden = true; return; }
+    const cost = 10 ** (low + (value - 1) / 65534 * (high - low));
+    showTip(plot, px, py, [element('strong', {}, `${value === 1 ? 'at most ' : ''}${significant(cost)} bits/dim`),
+      `from ${describeLevel(report, indices[i])}`, `to ${describeLevel(report, indices[j])}`]);
+  }, () => {});
+  return () => {
+    const corners = state.path.slice(0, -1).map((t, k) => [x(position(state.path[k + 1])), y(position(t))]);
+    const start = [x(position(state.path[0])), y(position(state.path[0]))];
+    const line = `M${start.map(round).join(' ')}` + corners.map(([cx], k) => `H${round(cx)}V${round(y(position(state.path[k + 1])))}`).join('');
+    stairs.replaceChildren(shape('path', {class: 'casing', d: line}), shape('path', {class: 'core', d: line}),
+      ...(corners.length <= 64 ? corners.map(([cx, cy]) => shape('circle', {cx: round(cx), cy: round(cy), r: 3})) : []));
+  };
+}
+
+// The colours' meaning, in the corner that steps leave free.
+function drawScale(plot, low, high, size) {
+  const width = Math.min(190, size * 0.42);
+  const [left, top] = [plot.right - width - 6, plot.bottom - 46];
+  const gradient = shape('linearGradient', {id: 'cividis'}, ...CIVIDIS.map((colour, i) => shape('stop', {offset: i / (CIVIDIS.length - 1),
+    'stop-color': `rgb(${colour.join(' ')})`})));
+  const group = shape('g', {class: 'axis scale'}, gradient,
+    shape('text', {x: left, y: top - 7, class: 'title'}, 'bits/dim in the step'),
+    shape('rect', {x: left, y: top, width, height: 10, rx: 2, fill: 'url(#cividis)'}));
+  const at = linear(low, high, left, left + width);
+  const whole = ticks(Math.ceil(low), Math.floor(high), width / 34).filter(Number.isInteger);
+  for (const power of whole) group.append(shape('text', {x: round(at(power)), y: top + 25, 'text-anchor': 'middle'}, power >= -3 && power <= 4 ? String(10 ** power) : significant(10 ** power).replace('1.0 × ', '')));
+  plot.svg.append(group);
+}
+
+// --- what only a study has -------------------------------------------------------------------------------------------
+
+const MARKERS = {
+  dp: (x, y) => shape('circle', {class: 'dot dp', cx: x, cy: y, r: 5}),
+  even: (x, y) => shape('rect', {class: 'dot even', x: x - 4.5, y: y - 4.5, width: 9, height: 9}),
+  quadratic: (x, y) => shape('path', {class: 'dot quadratic', d: `M${x} ${y - 5.5}l5 9.5h-10z`}),
+  all: (x, y) => shape('path', {class: 'dot all', d: `M${x} ${y - 6}l6 6-6 6-6-6z`}),
+};
+
+function scaleFor(values, plot) {
+  const known = values.filter((value) => Number.isFinite(value));
+  const [least, most] = [Math.min(...known), Math.max(...known)];
+  if (least > 0 && most > 10 * least) {
+    const scale = logarithmic(least / 1.2, most * 1.2, plot.bottom, plot.top);
+    const marks = [];
+    for (let power = Math.floor(Math.log10(least / 1.2)); power <= Math.log10(most * 1.2); power++) {
+      for (const factor of [1, 2, 5]) marks.push(factor * 10 ** power);
+    }
+    return {scale, marks: marks.filter((value) => value >= least / 1.2 && value <= most * 1.2)};
+  }
+  const room = 0.06 * (most - least || 1);
+  return {scale: linear(least - room, most + room, plot.bottom, plot.top), marks: ticks(least - room, most + room, 5)};
+}
+
+function drawDistance(report, container, name, value, error) {
+  const {points, floor} = report.study.distances;
+  const plot = frame($(container), 300, {left: 56, right: 14, top: 28, bottom: 44}, `${name} against the number of steps`);
+  const budgets = [...new Set(points.map((point) => point.budget))].sort((a, b) => a - b);
+  const x = logarithmic(budgets[0] / 1.12, budgets.at(-1) * 1.12 + (budgets.length === 1 ? 1 : 0), plot.left, plot.right);
+  const {scale: y, marks} = scaleFor([...points, ...(floor ? [floor] : [])].map(value), plot);
+  axisLeft(plot, marks.map((mark) => ({at: y(mark), label: significant(mark)})), name);
+  axisBelow(plot, budgets.map((K) => ({at: x(K), label: K === report.T ? 'all' : grouped(K)})), 'steps');
+  if (floor && Number.isFinite(value(floor))) plot.svg.append(shape('path', {class: 'floor', d: `M${plot.left} ${round(y(value(floor)))}H${plot.right}`}));
+  const everything = [];
+  for (const stride of ['quadratic', 'even', 'dp']) {
+    const found = points.filter((point) => (point.stride === stride || (point.stride === 'all' && point.budget === report.T)) && Number.isFinite(value(point)));
+    plot.svg.append(shape('path', {class: `line ${stride}`, d: lineThrough(found.map((point) => [x(point.budget), y(value(point))]))}));
+    for (const point of found) {
+      const [px, py] = [round(x(point.budget)), round(y(value(point)))];
+      if (error && Number.isFinite(error(point))) {
+        const [top, bottom] = [value(point) + 2 * error(point), value(point) - 2 * error(point)].map((each) => round(Math.min(Math.max(y(each) || plot.bottom, plot.top), plot.bottom)));
+        plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${px} ${top}V${bottom}`}));
+      }
+      plot.svg.append(MARKERS[point.stride](px, py));
+      everything.push([px, py, point]);
+    }
+  }
+  tipsAt(plot, report, everything, (point) => `${significant(value(point))}${error && Number.isFinite(error(point)) ? ` ± ${significant(error(point))}` : ''}`);
+}
+
+const strideName = (report, stride) => (stride === 'all' ? 'all steps' : report.names[stride]);
+
+function tipsAt(plot, report, points, words) {
+  onPoint(plot, (px, py) => {
+    const [x, y, point] = points.reduce((best, each) => (Math.hypot(each[0] - px, each[1] - py) < Math.hypot(best[0] - px, best[1] - py) ? each : best));
+    showTip(plot, x, y, [element('strong', {}, `${strideName(report, point.stride)}, ${stepsInWords(grouped(point.budget))}`), words(point),
+      `${grouped(point.samples)} samples`, ...(point.bpd === null ? [] : [`${fixed(point.bpd)} bits/dim`])]);
+  }, () => {});
+}
+
+function drawAgreement(report) {
+  const points = report.study.distances.points.filter((point) => point.bpd !== null && point.frechet !== null);
+  $('agreement').hidden = !points.length;
+  if (!points.length) return;
+  const plot = frame($('agreement'), 320, {left: 56, right: 22, top: 28, bottom: 44}, 'Fréchet distance against bits/dim');
+  const values = points.map((point) => point.bpd);
+  const room = 0.05 * (Math.max(...values) - Math.min(...values) || 1);
+  const [low, high] = [Math.min(...values) - room, Math.max(...values) + room];
+  const x = linear(low, high, plot.left, plot.right);
+  const {scale: y, marks} = scaleFor(points.map((point) => point.frechet), plot);
+  axisLeft(plot, marks.map((mark) => ({at: y(mark), label: significant(mark)})), report.study.distances.frechet);
+  axisBelow(plot, ticks(low, high, (plot.right - plot.left) / 80).map((value) => ({at: x(value), label: String(value)})), 'bits/dim, held-out (labels: steps)');
+  const everything = [];
+  for (const stride of ['quadratic', 'even', 'dp', 'all']) {
+    const found = points.filter((point) => point.stride === stride);
+    if (stride !== 'all' && found.length) plot.svg.append(shape('path', {class: `line thin ${stride}`, d: lineThrough(found.map((point) => [x(point.bpd), y(point.frechet)]))}));
+    for (const point of found) {
+      const [px, py] = [round(x(point.bpd)), round(y(point.frechet))];
+      plot.svg.append(MARKERS[stride](px, py), shape('text', {class: 'label', x: px + 8, y: py - 6}, stride === 'all' ? 'all' : grouped(point.budget)));
+      everything.push([px, py, point]);
+    }
+  }
+  tipsAt(plot, report, everything, (point) => significant(point.frechet));
+}
+
+function drawAblation(report) {
+  const {sizes, budgets, excess} = report.study.ablation;
+  const plot = frame($('ablation'), 300, {left: 62, right: 16, top: 28, bottom: 44}, 'Bits/dim lost by paths that were chosen on few samples');
+  const all = excess.flat(2).filter(Number.isFinite);
+  const [least, most] = [Math.min(0, ...all), Math.max(...all, 1e-6)];
+  const x = logarithmic(sizes[0] / 1.2, sizes.at(-1) * 1.2, plot.left, plot.right);
+  const y = linear(least - 0.04 * (most - least), most * 1.04, plot.bottom, plot.top);
+  axisLeft(plot, ticks(least, most, 5).map((value) => ({at: y(value), label: significant(value)})), 'bits/dim lost');
+  axisBelow(plot, sizes.map((size) => ({at: x(size), label: grouped(size)})), 'samples that choose the path');
+  const everything = [];
+  budgets.forEach((K, i) => {
+    const shift = 1.035 ** (i - (budgets.length - 1) / 2);
+    const found = sizes.map((size, j) => [x(size * shift), ...excess[i][j], size]).filter(([, mean]) => mean !== null);
+    plot.svg.append(shape('path', {class: `order order-${orderOf(i, budgets.length)}`, d: lineThrough(found.map(([px, mean]) => [px, y(mean)]))}));
+    for (const [px, mean, from, to, size] of found) {
+      plot.svg.append(shape('path', {class: `order order-${orderOf(i, budgets.length)}`, d: `M${round(px)} ${round(y(from))}V${round(y(to))}`}),
+        shape('circle', {class: `order-dot order-${orderOf(i, budgets.length)}`, cx: round(px), cy: round(y(mean)), r: 4}));
+      everything.push([px, y(mean), K, mean, from, to, size]);
+    }
+  });
+  onPoint(plot, (px, py) => {
+    const [x0, y0, K, mean, from, to, size] = everything.reduce((best, each) => (Math.hypot(each[0] - px, each[1] - py) < Math.hypot(best[0] - px, best[1] - py) ? each : best));
+    showTip(plot, x0, y0, [element('strong', {}, `${stepsInWords(K)}, ${grouped(size)} samples`), `${significant(mean)} bits/dim lost`, `from ${significant(from)} to ${significant(to)}`]);
+  }, () => {});
+}
+
+// Six shades of one hue: budgets have an order.
+const orderOf = (i, count) => Math.max(0, 6 - count) + Math.min(i, 5);

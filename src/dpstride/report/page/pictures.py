@@ -1,0 +1,76 @@
+"""Sample grids for the page, as PNG data URLs: those of a study's streams, or the PNG files of a demo."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...study.results import StudyResults
+from ..study_figures import sample_rows
+from ..text import NAMES
+
+LARGEST = 96  # pixels of one image's side; larger ones are shrunk
+MOST_BYTES = 2_000_000  # of one PNG file
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+FILE = re.compile(r"samples_(\d+)_steps(?:_(even|quadratic|dp))?\.png")
+
+
+def sample_groups(folder: Path, study: StudyResults | None) -> list[dict[str, Any]]:
+    """Pictures by budget: ``{"title", "layout": "rows" | "grids", "pictures": [{"label", "png", "width", "height"}]}``."""
+    return _grids(folder) if study is None else _rows(study, folder / "features")
+
+
+def _rows(study: StudyResults, features: Path) -> list[dict[str, Any]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for name, images in sample_rows(study, features):
+        title, _, stride = name.partition(", ")
+        groups.setdefault(title, []).append(_strip(f"{stride} stride" if stride else title, images))
+    return [{"title": title, "layout": "rows", "pictures": pictures} for title, pictures in groups.items()]
+
+
+def _strip(label: str, images: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    """A row of images with a transparent gap between them."""
+    from PIL import Image
+
+    n, _, height, width = images.shape
+    gap = max(1, width // 14)
+    strip = Image.new("RGBA", (n * (width + gap) - gap, height))
+    for i, image in enumerate(images):
+        levels = np.moveaxis(image, 0, -1)
+        strip.paste(Image.fromarray(levels[..., 0] if levels.shape[-1] == 1 else levels), (i * (width + gap), 0))
+    if max(height, width) > LARGEST:
+        scale = LARGEST / max(height, width)
+        strip = strip.resize((round(strip.width * scale), round(strip.height * scale)))
+    file = io.BytesIO()
+    strip.save(file, "PNG", optimize=True)
+    return _picture(label, file.getvalue())
+
+
+def _grids(folder: Path) -> list[dict[str, Any]]:
+    order: Sequence[str] = ("dp", "even", "quadratic")
+    found: dict[int, dict[str, bytes]] = {}
+    for path in sorted(folder.glob("samples_*_steps*.png")):
+        match = FILE.fullmatch(path.name)
+        if match and path.stat().st_size <= MOST_BYTES and (content := path.read_bytes()).startswith(SIGNATURE):
+            found.setdefault(int(match[1]), {})[match[2] or "dp"] = content
+    return [
+        {
+            "title": f"{K} steps",
+            "layout": "grids",
+            "pictures": [_picture(NAMES[stride], files[stride]) for stride in order if stride in files],
+        }
+        for K, files in sorted(found.items())
+    ]
+
+
+def _picture(label: str, png: bytes) -> dict[str, Any]:
+    width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))  # the PNG's first chunk
+    url = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    return {"label": label, "png": url, "width": width, "height": height}

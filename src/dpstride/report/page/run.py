@@ -1,0 +1,67 @@
+"""Who made a results folder: the command, the names of model and data as they were typed, and versions; run.json."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from ...reading.documents import read_json_object
+from ...reading.limits import UnreadableFileError
+from ...reading.types import check_types
+
+FORMAT = "dpstride-run-1"
+PACKAGES = ("dpstride", "numpy", "torch", "numba", "diffusers")
+SECRET = re.compile(r"^(\w*(?:token|secret|password|key)\w*=).+", re.IGNORECASE)
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages on which numbers depend."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a results folder cannot say by itself."""
+
+    command: str
+    model: str
+    data: str
+    heldout: str
+    versions: dict[str, str] = field(default_factory=versions)
+
+    @classmethod
+    def of(cls, arguments: Sequence[str] | None, model: str, data: str, heldout: str | None) -> Run:
+        """A run of the command line; what looks like a secret (``-M token=…``) is not kept, for pages are shared."""
+        words = [SECRET.sub(r"\1…", word) for word in arguments or ()]
+        return cls(shlex.join(["dpstride", *words]), model, data, heldout or "a disjoint part of the same data")
+
+    def save(self, folder: str | Path) -> Path:
+        """Write run.json into ``folder``."""
+        path = Path(folder) / "run.json"
+        path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Run:
+        """Read what `save` wrote."""
+        document = read_json_object(path)
+        try:
+            if (found := document.pop("format", None)) != FORMAT:
+                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+            run = cls(**document)
+            check_types(run)
+        except (ValueError, TypeError) as error:
+            raise UnreadableFileError(f"{path}: not a record of a run that dpstride wrote ({error!s:.300}).") from error
+        return run

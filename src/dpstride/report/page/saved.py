@@ -1,0 +1,101 @@
+"""What `find`, `demo` and `study` left in a folder, read back: enough for every figure and the page, with no network pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...adaptive.report import AdaptiveReport
+from ...costs.elbo import elbo_costs
+from ...costs.table import CostTable
+from ...evaluate.comparison import Comparison, compare
+from ...reading.limits import UnreadableFileError
+from ...schedule import ScheduleSet
+from ...statistics.artefact import Statistics
+from ...study.results import StudyResults
+from .run import Run
+
+AGREES = 1e-6  # bits/dim
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """Results of one folder. What is None or empty was not there, and the page goes without it.
+
+    ``heldout`` says fingerprint and samples of the held-out data, ``costs`` is the table of step costs on them.
+    """
+
+    folder: Path
+    schedules: ScheduleSet
+    comparison: Comparison
+    costs: CostTable | None
+    heldout: Mapping[str, Any]
+    study: StudyResults | None
+    adaptive: AdaptiveReport | None
+    run: Run | None
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Saved:
+        """Everything that ``folder`` holds; schedules and either a comparison or held-out statistics are needed."""
+        home = Path(folder)
+        if not (home / "schedules.json").is_file():
+            raise UnreadableFileError(
+                f"{home}: holds no schedules.json. Name the folder that `dpstride find`, `demo` or `study` wrote (-o)."
+            )
+        schedules = ScheduleSet.load(home / "schedules.json")
+        heldout = home / "heldout.safetensors"
+        statistics = Statistics.load(heldout) if heldout.is_file() else None
+        if (home / "comparison.json").is_file():
+            comparison = Comparison.load(home / "comparison.json")
+        elif statistics is not None:
+            comparison = compare(schedules, statistics)
+        else:
+            raise UnreadableFileError(
+                f"{home}: holds neither comparison.json nor heldout.safetensors, so nothing says how good the schedules "
+                "are on held-out data. Run `dpstride find`, or `dpstride estimate` on held-out data into that file."
+            )
+        study, adaptive, run = (home / name for name in ("results.json", "adaptive.json", "run.json"))
+        saved = cls(
+            folder=home,
+            schedules=schedules,
+            comparison=comparison,
+            costs=None if statistics is None else _costs(schedules, statistics),
+            heldout={} if statistics is None else statistics.data,
+            study=StudyResults.load(study) if study.is_file() else None,
+            adaptive=AdaptiveReport.load(adaptive) if adaptive.is_file() else None,
+            run=Run.load(run) if run.is_file() else None,
+        )
+        saved.check()
+        return saved
+
+    def check(self) -> None:
+        """Raise unless the files are of one run: a page must not show one run's paths with another one's numbers."""
+        names = "schedules.json and comparison.json"
+        if self.comparison.T != self.schedules.process.T or self.comparison.budgets != self.schedules.budgets:
+            raise ValueError(
+                f"{self.folder}: {names} have different grids or budgets, so they are of different runs. {AGAIN}"
+            )
+        if self.costs is None:
+            return
+        for K in {self.schedules.budgets[0], self.comparison.best_budget, self.schedules.budgets[-1]}:
+            steps = self.schedules.entries[K][0]
+            found = self.costs.bpd(float(self.costs.step_nats(steps).sum()), int(steps[0]))
+            said = self.comparison.curves["dp"][K][0]
+            if abs(found - said) > AGREES * max(1.0, abs(said)):
+                raise ValueError(
+                    f"{self.folder}: heldout.safetensors gives {found:.6f} bits/dim for {K} steps and comparison.json says "
+                    f"{said:.6f}, so they are of different runs. {AGAIN}"
+                )
+
+
+AGAIN = "Run the command that wrote them again."
+
+
+def _costs(schedules: ScheduleSet, heldout: Statistics) -> CostTable:
+    """The table by which `compare` scores: the schedules' own options and fitted numbers."""
+    heldout.check_process(schedules.process)
+    options = schedules.options
+    fitted = schedules.fitted if "optimal" in options.values() else None
+    return elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])

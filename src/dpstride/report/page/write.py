@@ -1,0 +1,72 @@
+"""Template, style, script and document → one HTML file.
+
+Text of others (names of models, messages) reaches the page in two ways only: inside the JSON document, where <, > and &
+are written as escapes, and which the script shows as text, never as markup; and as escaped text for readers without
+scripts. On top of that the page's own security policy lets run the one script and apply the one style whose hashes it
+names, and forbids every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ..text import comparison_table
+from .document import page_document
+from .saved import Saved
+
+NAME = "report.html"
+POLICY = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+SCRIPTS = ("data.js", "charts.js", "figures.js", "page.js")
+
+
+def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
+    """Write report.html into a results folder, from what it holds; the path written."""
+    found = saved or Saved.read(folder)
+    comparison = found.comparison
+    text = page_text(page_document(found), comparison.sentence(), comparison_table(comparison))
+    path = Path(folder) / NAME
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def page_text(document: Mapping[str, Any], sentence: str, table: str) -> str:
+    """The whole page; ``sentence`` and ``table`` are for readers without scripts."""
+    style = _file("page.css")
+    script = "(() => {\n'use strict';\n" + "\n".join(map(_file, SCRIPTS)) + "\n})();\n"
+    policy = f"{POLICY}; style-src {_hash(style)}; script-src {_hash(script)}"
+    return Template(_file("page.html")).substitute(
+        title=html.escape(str(document["title"])),
+        policy=html.escape(policy, quote=True),
+        style=style,
+        script=script,
+        document=_json(document),
+        sentence=html.escape(sentence),
+        table=html.escape(table),
+    )
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
