@@ -143,7 +143,9 @@ def test_a_second_run_asks_the_network_nothing_and_says_the_same(
     said = json.loads(capsys.readouterr().out)
     assert said["agreement"] == results.sentence
     assert (folder / "results.json").read_bytes() == before
-    assert [Path(file).name for file in said["files"]] == ["results.json", "tables.txt", "tables.md", "tables.tex"]
+    assert [Path(file).name for file in said["files"]] == [
+        *("report.html", "run.json", "results.json", "tables.txt", "tables.md", "tables.tex")
+    ]
 
 
 def test_every_figure_is_there_and_can_be_opened(folder: Path) -> None:
