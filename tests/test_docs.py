@@ -7,6 +7,7 @@ How a fenced block is marked says what is done with it:
     ```python no-run     only compiled: it needs something that is not here
     ```text output       must be what the block above it printed; numbers may differ by 1 in their last digit
     ```console           every `$ dpstride …` must parse, every `$ make …` must be a target
+    ```sh                the same for every line: commands alone, without a prompt, to be copied
     ```console run       run, in the page's folder, in the order of the page; what is shown below a command is compared
                          (a last line … stands for the rest)
 """
@@ -26,6 +27,7 @@ from pathlib import Path
 import click
 import pytest
 
+import dpstride
 from dpstride.cli import _run, cli
 
 ROOT = Path(__file__).parents[1]
@@ -60,9 +62,11 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def commands_of(block: Block) -> list[tuple[list[str], str]]:
-    """The words of each command of a console block, and the output shown below it."""
+    """The words of each command of a console or sh block, and the output shown below it."""
     found: list[tuple[list[str], str]] = []
     text = block.text.replace("\\\n", " ")
+    if block.language == "sh":
+        return [(shlex.split(line, comments=True), "") for line in text.splitlines()]
     for line in text.splitlines(keepends=True):
         if line.startswith("$ "):
             found.append((shlex.split(line[2:], comments=True), ""))
@@ -132,7 +136,7 @@ def test_commands_parse(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for block in blocks_of(page):
-        if block.language != "console":
+        if block.language not in ("console", "sh"):
             continue
         for words, _ in commands_of(block):
             where = f"{page.name}, line {block.line}: {shlex.join(words)}"
@@ -189,6 +193,18 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for page in sorted((ROOT / "docs").glob("*.md")):
         assert page.name == "README.md" or f"({page.name})" in index, f"docs/README.md does not list {page.name}"
+
+
+def test_the_reference_says_what_the_docstrings_say() -> None:
+    """Every public name has a row with the first sentence of its docstring, and a place where the site puts the rest."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
+    public = [name for name in dpstride.__all__ if not name.startswith("_")]
+    assert sorted(rows) == sorted(public)
+    assert sorted(re.findall(r"^<!-- api: dpstride\.(\w+) -->$", page, re.MULTILINE)) == sorted(public)
+    for name in public:
+        first = " ".join((getattr(dpstride, name).__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
+        assert rows[name] == first.replace("|", "\\|"), name
 
 
 def messages_in_source() -> list[str]:
