@@ -16,10 +16,19 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 MOMENTS = 12
-_NODES = np.cos(np.pi * (np.arange(MOMENTS) + 0.5) / MOMENTS)
-_ORDERS = np.arange(MOMENTS)
-# Weights at the Chebyshev nodes that reproduce the moments of T_0 … T_{MOMENTS-1}: discrete orthogonality.
-_TO_NODES = np.cos(np.outer(_ORDERS, np.arccos(_NODES))) * np.where(_ORDERS == 0, 1.0, 2.0)[:, None] / MOMENTS
+
+
+def chebyshev_rule(count: int) -> tuple[Array, Array]:
+    """Matrix [orders, nodes] that makes weights at ``count`` Chebyshev nodes of moments of T_0 …, and those nodes.
+
+    The weights reproduce the moments: discrete orthogonality.
+    """
+    orders = np.arange(count)
+    nodes = np.cos(np.pi * (orders + 0.5) / count)
+    return np.cos(np.outer(orders, np.arccos(nodes))) * np.where(orders == 0, 1.0, 2.0)[:, None] / count, nodes
+
+
+_TO_NODES, _NODES = chebyshev_rule(MOMENTS)
 
 
 @dataclass(frozen=True)
@@ -133,6 +142,11 @@ def to_node_weights(moments: Array) -> Array:
     return np.asarray(moments @ _TO_NODES)
 
 
+def to_coefficients(values: Array) -> Array:
+    """Coefficients of T_0 … from values at the nodes of bins, along the last axis but one: [..., MOMENTS, n]."""
+    return np.asarray(_TO_NODES @ values)
+
+
 # --- interpolation of a smooth function of one scalar between Chebyshev nodes -----------------------------------------
 
 
@@ -152,4 +166,4 @@ def chebyshev_matrix(low: float, high: float, count: int, at: npt.ArrayLike) -> 
     orders = np.arange(count)
     nodes = np.cos(np.pi * (orders[::-1] + 0.5) / count)
     to_coefficients = np.cos(np.outer(orders, np.arccos(nodes))) * np.where(orders == 0, 1.0, 2.0)[:, None] / count
-    return np.asarray(np.cos(np.outer(np.arccos(z), orders)) @ to_coefficients)
+    return np.asarray(np.polynomial.chebyshev.chebvander(z, count - 1) @ to_coefficients)

@@ -24,7 +24,7 @@ def decoder_nats(q: Any, edge: Any, half_bin: float, sigma: Any, cdf: Cdf = "exa
 
     Args:
         q: x_0 − x̂_0 as `signed_residual` gives it: its absolute value inside, its outward part at an edge level.
-        edge: whether the level is the first or the last, whose bin is open.
+        edge: whether the level is the first or the last, whose bin is open; one for all, or one per element.
         half_bin: half the distance between two levels.
         sigma: standard deviation of the decoder, a scalar or one per element.
         cdf: "exact", or "tanh": improved-diffusion's approximation with its clamp, for comparing published figures.
@@ -42,6 +42,8 @@ def decoder_nats(q: Any, edge: Any, half_bin: float, sigma: Any, cdf: Cdf = "exa
         below = xp.where(edge, 0.0, _tanh_cdf(lower, xp))
         return -xp.log(xp.clip(_tanh_cdf(upper, xp) - below, TANH_FLOOR, None))
     log_upper = log_ndtr(upper)
+    if edge is True:
+        return -log_upper
     # ln(Φ(upper) − Φ(lower)) without subtracting two probabilities that may both be tiny or nearly equal.
     gap = xp.where(edge, -math.inf, log_ndtr(lower) - log_upper)
     return -(log_upper + xp.log(-xp.expm1(gap)))

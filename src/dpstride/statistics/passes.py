@@ -7,6 +7,7 @@ until all of them are in; then they shrink to what later stages need.
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from .artefact import BLOCK_NODES
 from .bins import MOMENTS, chebyshev_nodes, moments_of, to_node_weights
 from .data import Batch, Samples
 from .decoder import decoder_nats, residual_costs, signed_residual
+from .learned_decoder import LearnedDecoder
 from .noise import standard_normal
 from .storage import Arrays
 from .units import Unit, batches, sample_ranges
@@ -180,9 +182,9 @@ class _Sums:
     place: slice
     single: dict[str, Array]
     blocks: slice
-    residuals: Array | None = None  # [MOMENTS, b, 2 · bins]
-    fractions: Array | None = None  # [2, MOMENTS, b, bins]
-    learned_decoder: Array | None = None  # [b, J']
+    residuals: Array | None = None  # [b, 2 · bins, MOMENTS]
+    fractions: Array | None = None  # [b, bins, 2, MOMENTS]
+    learned_decoder: tuple[Array | None, Array] | None = None
 
 
 class _Row:
@@ -196,16 +198,17 @@ class _Row:
         self.sizes = np.bincount(self.block).astype(np.float64)
         process, B = passes.process, len(self.sizes)
         self.piece: Arrays = {}
-        self.delta = np.zeros(0)
+        self.learned_decoder: LearnedDecoder | None = None
         if passes.discretised:
             self.mesh = artefact.residual_mesh(process, passes.data.data_range, t)
-            self.residuals = np.zeros((MOMENTS, B, 2 * self.mesh.bins))
+            self.residuals = np.zeros((B, 2 * self.mesh.bins, MOMENTS))
         if passes.learned:
             self.fraction_mesh = artefact.fraction_mesh(process, t)
-            self.fractions = np.zeros((2, MOMENTS, B, self.fraction_mesh.bins))
+            self.fractions = np.zeros((B, self.fraction_mesh.bins, 2, MOMENTS))
         if passes.decoder_nodes and t < process.T:
-            self.delta = artefact.learned_decoder_nodes(process, t, passes.decoder_nodes)
-            self.learned_decoder = np.zeros((B, self.delta.size))
+            delta = artefact.learned_decoder_nodes(process, t, passes.decoder_nodes)
+            half_bin, elements = passes.data.data_range.half_bin, len(samples) * math.prod(passes.data.shape)
+            self.learned_decoder = LearnedDecoder(delta, half_bin, float(process.g[t]), B, elements)
 
     def sums(
         self, samples: Indices, e: Tensor, fraction: Tensor | None, low_edge: Tensor | None, edge: Tensor | None
@@ -218,8 +221,8 @@ class _Row:
         place = slice(first, first + len(samples))
         blocks = slice(int(self.block[place][0]), int(self.block[place][-1]) + 1)
         count = blocks.stop - blocks.start
+        block = self.block[place] - blocks.start
         e2 = e.square()
-        block = torch.from_numpy(self.block[place] - blocks.start).to(e.device)[:, None].expand_as(e)
         single = {"squared_error": _numpy(e2.sum(1))}
         residuals = fractions = learned_decoder = None
         if fraction is not None:
@@ -230,8 +233,8 @@ class _Row:
             residuals = self._residuals(q, edge, block, count)
             half_bin, g_t = self.passes.data.data_range.half_bin, float(self.passes.process.g[self.t])
             single["decoder_upper"] = _numpy(decoder_nats(q, edge, half_bin, g_t).sum(1))
-            if fraction is not None:
-                learned_decoder = self._learned_decoder(q, edge, fraction, self.block[place] - blocks.start)
+            if fraction is not None and self.learned_decoder is not None:
+                learned_decoder = self.learned_decoder.sums_of(q, edge, fraction, block)
         return _Sums(place, single, blocks, residuals, fractions, learned_decoder)
 
     def add(self, sums: _Sums) -> bool:
@@ -239,15 +242,15 @@ class _Row:
         for name, values in sums.single.items():
             self.piece.setdefault(name, np.zeros(len(self.samples)))[sums.place] = values
         if sums.residuals is not None:
-            self.residuals[:, sums.blocks] += sums.residuals
+            self.residuals[sums.blocks] += sums.residuals
         if sums.fractions is not None:
-            self.fractions[:, :, sums.blocks] += sums.fractions
-        if sums.learned_decoder is not None and self.delta.size:
-            self.learned_decoder[sums.blocks] += sums.learned_decoder
+            self.fractions[sums.blocks] += sums.fractions
+        if sums.learned_decoder is not None and self.learned_decoder is not None:
+            self.learned_decoder.add(sums.blocks, *sums.learned_decoder)
         self.missing -= sums.place.stop - sums.place.start
         return self.missing == 0
 
-    def _fractions(self, fraction: Tensor, e2: Tensor, block: Tensor, count: int) -> Array:
+    def _fractions(self, fraction: Tensor, e2: Tensor, block: Indices, count: int) -> Array:
         mesh = self.fraction_mesh
         if (most := float(fraction.abs().max())) > mesh.LIMIT:
             raise ValueError(
@@ -255,39 +258,42 @@ class _Row:
                 f"network keeps it near [0, 1] (at most {mesh.LIMIT:g} is accepted). Does the network's second half of "
                 "channels hold v?"
             )
-        index, z = mesh.locate(fraction)
-        index, z = (index + block * mesh.bins).flatten(), z.flatten()
-        weighted = [moments_of(index, z, weights, count * mesh.bins) for weights in (None, e2.flatten())]
-        return np.stack(weighted).reshape(2, MOMENTS, count, mesh.bins)
+        if _by_kernels(fraction):
+            from . import kernels
 
-    def _residuals(self, q: Tensor, edge: Tensor, block: Tensor, count: int) -> Array:
+            sums = np.zeros((count, *self.fractions.shape[1:]))
+            kernels.add_fractions(mesh, fraction.numpy(), e2.numpy(), block, sums)
+            return sums
+        index, z = mesh.locate(fraction)
+        index, z = (index + _per_element(block, fraction) * mesh.bins).flatten(), z.flatten()
+        weighted = [moments_of(index, z, weights, count * mesh.bins) for weights in (None, e2.flatten())]
+        return np.moveaxis(np.stack(weighted).reshape(2, MOMENTS, count, mesh.bins), (0, 1), (2, 3))
+
+    def _residuals(self, q: Tensor, edge: Tensor, block: Indices, count: int) -> Array:
         mesh = self.mesh
         if (most := float(q.abs().max())) > mesh.reach:
             raise ValueError(
                 f"x0_hat is {most:.3g} away from the data at grid step t = {self.t}, more than any denoiser can be (at "
                 f"most {mesh.reach:.3g} is accepted). Check what the network predicts, or clip x0_hat."
             )
-        index, z = mesh.locate(q)
-        index = (index + mesh.bins * edge + 2 * mesh.bins * block).flatten()
-        return moments_of(index, z.flatten(), None, count * 2 * mesh.bins).reshape(MOMENTS, count, 2 * mesh.bins)
+        if _by_kernels(q):
+            from . import kernels
 
-    def _learned_decoder(self, q: Tensor, edge: Tensor, fraction: Tensor, block: Indices) -> Array:
-        half_bin, g_t = self.passes.data.data_range.half_bin, float(self.passes.process.g[self.t])
-        sums = np.zeros((int(block[-1]) + 1, self.delta.size))
-        # ln sigma² = φ ln g_t² + (1 − φ) ln g̃² = ln g_t² − (1 − φ) δ
-        shrink = (1.0 - fraction) / 2.0
-        for node, delta in enumerate(self.delta):
-            sigma = g_t * (-shrink * delta).exp()
-            np.add.at(sums[:, node], block, _numpy(decoder_nats(q, edge, half_bin, sigma).sum(1)))
-        return sums
+            sums = np.zeros((count, *self.residuals.shape[1:]))
+            kernels.add_residuals(mesh, q.numpy(), edge.numpy(), block, sums)
+            return sums
+        index, z = mesh.locate(q)
+        index = (index + mesh.bins * edge + 2 * mesh.bins * _per_element(block, q)).flatten()
+        moments = moments_of(index, z.flatten(), None, count * 2 * mesh.bins)
+        return np.moveaxis(moments.reshape(MOMENTS, count, 2 * mesh.bins), 0, 2)
 
     def finish(self) -> Arrays:
         """Reduce the blocks to the totals of the samples, and to what standard errors need."""
         passes, t, sizes, piece = self.passes, self.t, self.sizes, self.piece
         if passes.discretised:
             data_range = passes.data.data_range
-            kept = np.flatnonzero(self.residuals[0].any(axis=0))
-            moments = np.moveaxis(self.residuals[:, :, kept], 0, -1)  # [B, kept, MOMENTS]
+            kept = np.flatnonzero(self.residuals[:, :, 0].any(axis=0))
+            moments = self.residuals[:, kept]
             log_sigma = artefact.decoder_log_sigma_range(passes.process, data_range, t)
             sigma = np.exp(chebyshev_nodes(*log_sigma, BLOCK_NODES))
             costs = residual_costs(self.mesh, kept, data_range.half_bin, sigma)
@@ -296,8 +302,8 @@ class _Row:
             piece["decoder_blocks"] = np.log(np.maximum(means, 1e-300))
             piece["residual_bins"], piece["residual_moments"] = kept, moments.sum(axis=0)
         if passes.learned:
-            kept = np.flatnonzero(self.fractions[0, 0].any(axis=0))
-            moments = np.moveaxis(self.fractions[:, :, :, kept], 1, -1)  # [2, B, kept, MOMENTS]
+            kept = np.flatnonzero(self.fractions[:, :, 0, 0].any(axis=0))
+            moments = np.moveaxis(self.fractions[:, kept], 2, 0)  # [2, B, kept, MOMENTS]
             delta = chebyshev_nodes(*artefact.fraction_range(passes.process, t), BLOCK_NODES)
             decay = np.exp(-self.fraction_mesh.points(kept)[..., None] * delta).reshape(-1, delta.size)
             weights = to_node_weights(moments).reshape(2, len(sizes), -1)
@@ -306,8 +312,8 @@ class _Row:
             piece["fraction_bins"], piece["fraction_moments"] = kept, moments.sum(axis=1).swapaxes(0, 1)
         if passes.decoder_nodes:
             blocks = np.zeros((len(sizes), passes.decoder_nodes))
-            if self.delta.size:
-                blocks[:, : self.delta.size] = self.learned_decoder / sizes[:, None]
+            if self.learned_decoder is not None:
+                blocks[:, : self.learned_decoder.delta.size] = self.learned_decoder.totals() / sizes[:, None]
             piece["learned_decoder_blocks"] = blocks
         return piece
 
@@ -326,6 +332,15 @@ def warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
             "some of it. Pass clip=None, or the data's own range, to Denoiser.",
             stacklevel=4,
         )
+
+
+def _by_kernels(tensor: Tensor) -> bool:
+    """Whether compiled kernels can have it: others than the processor have torch's own."""
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float64
+
+
+def _per_element(block: Indices, like: Tensor) -> Tensor:
+    return torch.from_numpy(block).to(like.device)[:, None].expand_as(like)
 
 
 def _numpy(tensor: Tensor) -> Array:

@@ -1,0 +1,161 @@
+"""Stage 3. What a network pass leaves, summed by bins in one go over the elements: compiled, for passes on the processor.
+
+The same sums as those of `bins.locate` and `bins.moments_of`, which serve other devices, without their dozens of passes
+over memory. Arrays are float64; ``block`` is the block of each sample, and sums are added to what is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from .bins import MOMENTS, EvenMesh, GradedMesh
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Function = TypeVar("Function", bound=Callable[..., Any])
+UNIFORM, SIDE = GradedMesh.UNIFORM, GradedMesh.SIDE
+_PER_LOG = 1.0 / math.log(GradedMesh.GROWTH)
+# Distances, in units of sigma, at which the bins of a graded mesh begin.
+_BEGIN = np.array([float(n) if n < UNIFORM else UNIFORM * GradedMesh.GROWTH ** (n - UNIFORM) for n in range(SIDE + 1)])
+
+
+def _compiled(function: Function) -> Function:
+    """Compiled at the first call and kept on disk where a disk can be written; a product and a sum may be fused."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    njit: Any = numba.njit
+    try:
+        return cast(Function, njit(cache=True, **options)(function))
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        return cast(Function, njit(**options)(function))
+
+
+def add_residuals(mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], block: Indices, sums: Array) -> None:
+    """Moments of the residuals q [n, dims] to ``sums`` [blocks, 2 · bins, MOMENTS], interior bins first."""
+    _add_residuals(q, edge, block, mesh.centre, mesh.sigma, _BEGIN, sums)
+
+
+def add_fractions(mesh: EvenMesh, fraction: Array, squared: Array, block: Indices, sums: Array) -> None:
+    """Moments of φ [n, dims], weighted by 1 and by ``squared``, to ``sums`` [blocks, bins, 2, MOMENTS]."""
+    _add_fractions(fraction, squared, block, mesh.LIMIT, mesh.width, sums)
+
+
+def locate(mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], Array]:
+    """Bin of each residual, those of edge levels after the others, and its position in the bin."""
+    index, position = np.empty(q.shape, dtype=np.int32), np.empty(q.shape)
+    _locate(q, edge, mesh.centre, mesh.sigma, _BEGIN, index, position)
+    return index, position
+
+
+def add_products(
+    table: Array,
+    row: npt.NDArray[np.int32],
+    position: Array,
+    fraction: Array,
+    limits: tuple[float, float],
+    block: Indices,
+    sums: Array,
+) -> None:
+    """Σ T_m(φ) Σ_l T_l(z) table[row, l] to ``sums`` [blocks, bins of φ, orders m, nodes]; rows below 0 are left out.
+
+    ``table`` is [rows, MOMENTS, nodes], ``position`` is z, and φ is binned evenly between ``limits``.
+    """
+    _add_products(table, row, position, fraction, *limits, block, sums)
+
+
+@_compiled
+def _graded(q: float, centre: float, sigma: float, begin: Array) -> tuple[int, float]:
+    offset = (q - centre) / sigma
+    distance = abs(offset)
+    side = int(distance) if distance < UNIFORM else UNIFORM + int(math.log(distance / UNIFORM) * _PER_LOG)
+    side = min(side, SIDE - 1)
+    position = 2.0 * (distance - begin[side]) / (begin[side + 1] - begin[side]) - 1.0
+    return side + (SIDE if offset < 0.0 else 0), min(max(position, -1.0), 1.0)
+
+
+@_compiled
+def _locate(
+    q: Array, edge: Any, centre: float, sigma: float, begin: Array, index: npt.NDArray[np.int32], position: Array
+) -> None:
+    for i in range(q.shape[0]):
+        for d in range(q.shape[1]):
+            found, z = _graded(q[i, d], centre, sigma, begin)
+            index[i, d] = found + (2 * SIDE if edge[i, d] else 0)
+            position[i, d] = z
+
+
+@_compiled
+def _add_residuals(q: Array, edge: Any, block: Indices, centre: float, sigma: float, begin: Array, sums: Array) -> None:
+    for i in range(q.shape[0]):
+        of_block = sums[block[i]]
+        for d in range(q.shape[1]):
+            index, z = _graded(q[i, d], centre, sigma, begin)
+            to = of_block[index + (2 * SIDE if edge[i, d] else 0)]
+            previous, current = 1.0, z
+            for order in range(MOMENTS):
+                to[order] += previous
+                previous, current = current, 2.0 * z * current - previous
+
+
+@_compiled
+def _add_fractions(fraction: Array, squared: Array, block: Indices, limit: float, width: float, sums: Array) -> None:
+    for i in range(fraction.shape[0]):
+        of_block = sums[block[i]]
+        for d in range(fraction.shape[1]):
+            place = (fraction[i, d] + limit) / width
+            index = min(max(int(place), 0), sums.shape[1] - 1)
+            z = min(max(2.0 * (place - index) - 1.0, -1.0), 1.0)
+            to, weight = of_block[index], squared[i, d]
+            previous, current = 1.0, z
+            for order in range(MOMENTS):
+                to[0, order] += previous
+                to[1, order] += weight * previous
+                previous, current = current, 2.0 * z * current - previous
+
+
+@_compiled
+def _add_products(
+    table: Array,
+    row: npt.NDArray[np.int32],
+    position: Array,
+    fraction: Array,
+    low: float,
+    high: float,
+    block: Indices,
+    sums: Array,
+) -> None:
+    bins, orders, nodes = sums.shape[1:]
+    per_bin = bins / (high - low)
+    curve, x = np.empty(nodes), np.empty(MOMENTS)
+    for i in range(row.shape[0]):
+        of_block = sums[block[i]]
+        for d in range(row.shape[1]):
+            if row[i, d] < 0:
+                continue
+            z = position[i, d]
+            x[0], x[1] = 1.0, z
+            for order in range(2, MOMENTS):
+                x[order] = 2.0 * z * x[order - 1] - x[order - 2]
+            # Six orders at a time: reading and writing what is in between takes longer than the products.
+            values = table[row[i, d]]
+            for n in range(nodes):
+                curve[n] = 0.0
+            for first in range(0, MOMENTS, 6):
+                v = values[first : first + 6]
+                a, b, c, e, f, g = x[first], x[first + 1], x[first + 2], x[first + 3], x[first + 4], x[first + 5]
+                for n in range(nodes):
+                    curve[n] += a * v[0, n] + b * v[1, n] + c * v[2, n] + e * v[3, n] + f * v[4, n] + g * v[5, n]
+            place = (fraction[i, d] - low) * per_bin
+            index = min(int(place), bins - 1)
+            w = 2.0 * (place - index) - 1.0
+            to = of_block[index]
+            previous, current = 1.0, w
+            for order in range(orders):
+                for n in range(nodes):
+                    to[order, n] += previous * curve[n]
+                previous, current = current, 2.0 * w * current - previous
