@@ -99,6 +99,6 @@ def test_tables_that_do_not_fit_are_refused(model: Any) -> None:
     with pytest.raises(ValueError, match="weight must be a finite number of at least 0, not -1"):
         mixed_costs(elbo, trajectory_costs(trajectory), -1)
     denoiser = Denoiser(lambda x, time: 0.1 * x, ForwardProcess.linear(7), predicts="x0", clip=None, shape=(3,))
-    other = trajectory_costs(estimate_trajectory(denoiser, samples=2))
+    other = trajectory_costs(estimate_trajectory(denoiser, samples=2), weight="gaussian")
     with pytest.raises(ValueError, match="different grids"):
         mixed_costs(elbo, other, 1.0)

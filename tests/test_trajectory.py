@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,27 +121,52 @@ def test_errors_reach_the_end_of_gaussian_data_as_the_weight_says(process: Forwa
     gain = v * f[t] / (v * f[t] ** 2 + g[t] ** 2)  # x̂_0 = gain x_t + const
     a = g[t - 1] / g[t]
     slope = a + (f[t - 1] - a * f[t]) * gain
-    weight = propagation(process, v, "gaussian")
+    trajectory: Any = SimpleNamespace(end_variance=v)
+    weight = propagation(process, trajectory, "gaussian")
     assert np.allclose(np.cumprod(slope)[1:-1] ** 2, weight[2:-1], rtol=2e-3)  # Euler's error with 20,000 steps
     assert weight[0] == 1.0
-    assert propagation(process, v, "flat")[0] == 1.0
+    assert propagation(process, trajectory, "flat")[0] == 1.0
+
+
+@pytest.mark.parametrize("process", [ForwardProcess.cosine(30), ForwardProcess.rectified_flow(25)])
+def test_amplification_is_what_becomes_of_a_jump(process: ForwardProcess) -> None:
+    """By definition: jump to a level, then take the teacher's own steps, and compare where both ways end."""
+    denoiser, f, g = mixture(process), process.f, process.g
+    found = estimate_trajectory(denoiser, samples=7, seed=3, batch_size=3, probes=5, kept=12)
+    states, outputs = teacher_of(denoiser, 7, 3)
+    levels = found.process.origin[found.levels].tolist()
+    assert len(levels) >= 4
+    for level, above, ratio in zip(levels, [*levels[1:], process.T], found.amplification, strict=True):
+        assert above - level > 1
+        x = f[level] * outputs[above] + g[level] * (states[above] - f[above] * outputs[above]) / g[above]
+        error = ((x - states[level])[:5] ** 2).sum()
+        for t in range(level, 0, -1):
+            x0_hat = denoiser(torch.from_numpy(x), t).x0_hat.numpy()
+            x = f[t - 1] * x0_hat + g[t - 1] * (x - f[t] * x0_hat) / g[t]
+        assert ratio == pytest.approx(((x - states[0])[:5] ** 2).sum() / error, rel=1e-9)
+    weight = propagation(found.process, found, "measured")
+    assert np.allclose(weight[found.levels], found.amplification, rtol=1e-12)
+    assert (weight[0], weight[-1]) == (1.0, 0.0)
 
 
 def test_the_cost_of_a_path_bounds_its_distance_from_the_teacher() -> None:
     """On Gaussian data errors are all along one direction with one sign, so the bound is nearly reached."""
-    process = ForwardProcess.vp_linear(400)
+    process = ForwardProcess.vp_linear(300)
     denoiser = gaussian_denoiser(process, np.zeros(4), np.full(4, 0.3), time_input="time")
-    trajectory = estimate_trajectory(denoiser, samples=40, seed=2, paired=0)
+    trajectory = estimate_trajectory(denoiser, samples=40, seed=2, paired=0, batch_size=40)
     table = trajectory_costs(trajectory)
+    # Here what was measured is what the closed form says.
+    expected = propagation(process, replace(trajectory, end_variance=0.3), "gaussian")
+    assert np.allclose(trajectory.amplification, expected[trajectory.levels], rtol=0.05)
     solution = solve(table, 32)
-    teacher = sample(denoiser, even_stride(process, 400), n=40, seed=2, sampler="ddim").double()
+    teacher = sample(denoiser, even_stride(process, 300), n=40, seed=2, sampler="ddim").double()
     for K in (4, 8, 16, 32):
         schedule = solution.schedule(K)
         ends = sample(denoiser, schedule, n=40, seed=2).double()  # by DDIM, which the schedule says it is for
         distance = float((ends - teacher).square().mean().sqrt())
         assert 0.6 * solution.cost_nats(K) < distance < 1.05 * solution.cost_nats(K)
         assert schedule.provenance["cost"] == pytest.approx(table.step_costs(schedule.steps).sum())
-    assert trajectory_costs(trajectory).step_costs(range(400, -1, -1)).sum() == 0.0  # the teacher itself
+    assert trajectory_costs(trajectory).step_costs(range(300, -1, -1)).sum() == 0.0  # the teacher itself
 
 
 def test_options_change_costs_by_their_formulas() -> None:
@@ -149,11 +176,11 @@ def test_options_change_costs_by_their_formulas() -> None:
     t, s = 7, 4
     assert squares[t, s] == pytest.approx(trajectory.deviation[t, s] / 3 / process.f[s] ** 2)
     v = trajectory.end_variance
-    norms = trajectory_costs(trajectory).L
+    norms = trajectory_costs(trajectory, weight="gaussian").L
     weight = v / (v * process.f[s] ** 2 + process.g[s] ** 2)
     assert norms[t, s] == pytest.approx(math.sqrt(weight * trajectory.deviation[t, s] / 3))
     assert np.isinf(norms[np.triu_indices(10)]).all()
-    second = trajectory_costs(trajectory, "dpmpp_2m", combine="squares")
+    second = trajectory_costs(trajectory, "dpmpp_2m", "gaussian", "squares")
     assert second.triples is not None
     assert second.triples[8, t, s] == pytest.approx(weight * trajectory.second[8, t, s] / 3)
 
@@ -198,7 +225,7 @@ def test_saved_trajectories_are_the_same_again(tmp_path: Path) -> None:
     found.save(tmp_path / "t.safetensors")
     again = Trajectory.load(tmp_path / "t.safetensors")
     assert again.process.fingerprint == found.process.fingerprint
-    for name in ("deviation", "second", "coarse"):
+    for name in ("deviation", "second", "coarse", "levels", "amplification"):
         assert np.array_equal(getattr(again, name), getattr(found, name))
     assert (again.dims, again.samples, again.seed, again.model) == (3, 4, 0, found.model)
     content = (tmp_path / "t.safetensors").read_bytes()
@@ -208,7 +235,7 @@ def test_saved_trajectories_are_the_same_again(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_teacher_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=2)
+    whole = estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=2, probes=5)
     follow, calls = module._follow, []
 
     def interrupted(*arguments: Any) -> Any:
@@ -220,15 +247,16 @@ def test_an_interrupted_teacher_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "_follow", interrupted)
     path = tmp_path / "t.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=2, checkpoint=path)
-    again = estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=5, checkpoint=path)
+        estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=2, probes=5, checkpoint=path)
+    again = estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=5, probes=5, checkpoint=path)
     assert calls == [(0, 2), (2, 2), (4, 2), (4, 3)]
     assert np.allclose(again.deviation, whole.deviation, rtol=1e-10, atol=1e-13)
+    assert np.allclose(again.amplification, whole.amplification, rtol=1e-10)
     assert [entry.name for entry in tmp_path.iterdir()] == ["t.safetensors"]
-    estimate_trajectory(mixture(PROCESSES[0]), samples=7, checkpoint=path)
+    estimate_trajectory(mixture(PROCESSES[0]), samples=7, probes=5, checkpoint=path)
     assert len(calls) == 4
     with pytest.raises(OtherWorkError, match="seed"):
-        estimate_trajectory(mixture(PROCESSES[0]), samples=7, seed=1, checkpoint=path)
+        estimate_trajectory(mixture(PROCESSES[0]), samples=7, seed=1, probes=5, checkpoint=path)
 
 
 def test_bad_requests_are_refused() -> None:
@@ -237,10 +265,12 @@ def test_bad_requests_are_refused() -> None:
         estimate_trajectory(denoiser, samples=0)
     with pytest.raises(ValueError, match="kept must be a number of grid points"):
         estimate_trajectory(denoiser, kept=0)
-    one = estimate_trajectory(denoiser, samples=1, paired=0)
+    one = estimate_trajectory(denoiser, samples=1, paired=0, probes=0)
     with pytest.raises(ValueError, match="paired=0"):
         trajectory_costs(one, "dpmpp_2m")
     with pytest.raises(ValueError, match="end points that differ"):
+        trajectory_costs(one, weight="gaussian")
+    with pytest.raises(ValueError, match="probes=8"):
         trajectory_costs(one)
     with pytest.raises(ValueError, match="sampler must be one of 'ddim', 'dpmpp_2m', not 'heun'"):
         trajectory_costs(one, "heun")  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def trajectory_schedules(
     trajectory: Trajectory,
     sampler: OdeSampler = "ddim",
     max_budget: int | None = None,
-    weight: Weight = "gaussian",
+    weight: Weight = "measured",
     combine: Combine = "norms",
 ) -> ScheduleSet:
     """The best schedule of every budget for a deterministic sampler; ``provenance["costs"]`` are their costs, by budget."""

@@ -2,10 +2,12 @@
 
 A step t → s leaves the teacher's trajectory by d (see `statistics.trajectory`). Two choices turn d into a cost:
 
-* How an error at s reaches the end. In coordinates z = x/f the flow is dz/dσ = ε, and for data N(μ, v I) an error at σ_s is
-  multiplied by sqrt(v/(v + σ_s²)) on its way to clean data, exactly. So the weight of |d|² is v/(f_s² v + g_s²) with v the
-  variance of the teacher's end points ("gaussian"); it is 1 at s = 0, and about 1 everywhere for data of variance 1 and a
-  variance-preserving process. "flat" is 1/f_s², which neglects that errors shrink.
+* How an error at s reaches the end. "measured" multiplies E|d|² by what the trajectories say became of the square of such an
+  error, a jump's, at the end (`Trajectory.amplification`, its logarithm interpolated in ln σ; 1 at s = 0). Two closed forms
+  stand beside it. In coordinates z = x/f the flow is dz/dσ = ε, and for data N(μ, v I) an error at σ_s is multiplied by
+  sqrt(v/(v + σ_s²)) on its way to clean data, exactly: "gaussian" is v/(f_s² v + g_s²) with v the variance of the teacher's
+  end points. "flat" is 1/f_s², as if no error shrank. Images are neither: on the embedded models errors made at high noise
+  grow several times more than "gaussian" says, because they decide between modes, and far less than "flat" says.
 * How errors of several steps add. Their sum is at most the sum of their norms (triangle inequality), so with "norms",
   L = sqrt(weight E|d|²/dims), a path's cost bounds the root mean square distance per dimension of its end points from the
   teacher's, as far as the propagation is right. "squares", L = weight E|d|²/dims, is right if errors are orthogonal, which
@@ -31,7 +33,7 @@ from ..statistics.trajectory import Trajectory
 
 Array = npt.NDArray[np.float64]
 OdeSampler = Literal["ddim", "dpmpp_2m"]
-Weight = Literal["gaussian", "flat"]
+Weight = Literal["measured", "gaussian", "flat"]
 Combine = Literal["norms", "squares"]
 
 
@@ -77,7 +79,7 @@ class TrajectoryTable:
 def trajectory_costs(
     trajectory: Trajectory,
     sampler: OdeSampler = "ddim",
-    weight: Weight = "gaussian",
+    weight: Weight = "measured",
     combine: Combine = "norms",
 ) -> TrajectoryTable:
     """The table that `solve` takes: for "ddim" on the kept grid, for "dpmpp_2m" on the coarse grid of triples.
@@ -95,7 +97,7 @@ def trajectory_costs(
             raise ValueError("These trajectories were followed without triples (paired=0), which dpmpp_2m needs.")
         process, deviation = trajectory.coarse_process, deviation[np.ix_(trajectory.coarse, trajectory.coarse)]
         triples = trajectory.second
-    weights = propagation(process, trajectory.end_variance, weight) / trajectory.dims
+    weights = propagation(process, trajectory, weight) / trajectory.dims
     s, t = np.meshgrid(np.arange(process.T + 1), np.arange(process.T + 1))
 
     def cost(squares: Array) -> Array:
@@ -119,20 +121,33 @@ def trajectory_costs(
     )
 
 
-def propagation(process: ForwardProcess, end_variance: float, weight: Weight) -> Array:
+def propagation(process: ForwardProcess, trajectory: Trajectory, weight: Weight) -> Array:
     """What E|d|² at each s is multiplied by to become that at the end: [T+1]; 0 at T, which no step reaches."""
-    below = process.f[:-1] ** 2  # f > 0 below T, where alone it may vanish
-    if weight == "flat":
-        return np.append(1.0 / below, 0.0)
-    if not (math.isfinite(end_variance) and end_variance > 0.0):
-        raise ValueError(
-            f"weight='gaussian' needs end points that differ, but their variance is {end_variance}. Follow more samples, or "
-            "use weight='flat'."
-        )
-    return np.append(end_variance / (below * end_variance + process.g[:-1] ** 2), 0.0)
+    f, g = process.f[:-1], process.g[:-1]  # f > 0 below T, where alone it may vanish
+    match weight:
+        case "flat":
+            return np.append(1.0 / f**2, 0.0)
+        case "gaussian":
+            v = trajectory.end_variance
+            if not (math.isfinite(v) and v > 0.0):
+                raise ValueError(
+                    f"weight='gaussian' needs end points that differ, but their variance is {v}. Follow more samples, or use "
+                    "another weight."
+                )
+            return np.append(v / (f**2 * v + g**2), 0.0)
+        case "measured":
+            if trajectory.levels.size == 0:
+                raise ValueError(
+                    "weight='measured' needs trajectories with probes, on a teacher of more than a few steps; these have none. "
+                    "Follow the teacher with probes=8, or use weight='gaussian'."
+                )
+            at = -0.5 * trajectory.process.log_snr[trajectory.levels]
+            known = np.log(np.maximum(trajectory.amplification, 1e-12))
+            return np.concatenate([[1.0], np.exp(np.interp(-0.5 * process.log_snr[1:-1], at, known)), [0.0]])
+    raise AssertionError(weight)
 
 
-def check_trajectory_options(sampler: str, weight: str = "gaussian", combine: str = "norms") -> None:
+def check_trajectory_options(sampler: str, weight: str = "measured", combine: str = "norms") -> None:
     """Raise unless all three are known."""
     for name, value, choices in (
         ("sampler", sampler, get_args(OdeSampler)),

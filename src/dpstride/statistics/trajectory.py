@@ -9,13 +9,18 @@ outputs x̂_0(x_t, t) are all that any jump t → s needs, since the jump is lin
 and squares of sums of vectors are sums of inner products, which one matrix product per batch gives for all pairs. Memory:
 2 (M + 1) · batch · dims numbers of 8 bytes for the states of one batch, and 8 (M + 1)² + 8 (m + 1)³ bytes for the tables, on
 M kept grid points and m for the triples.
+
+What an error at s becomes at the end of the path is measured on a few of the samples, the probes: at each of ten noise
+levels a jump from the level above is made and followed to the end by the teacher's own steps, about 5 T evaluations per
+probe. The ratio of the two mean squares is `amplification`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +42,8 @@ Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-trajectory"
 FORMAT_VERSION = 1
 KEPT = 1000  # grid points between which jumps are tabulated
+PROBES = 8  # samples on which amplification is measured
+LEVELS = 10  # noise levels at which it is
 PAIRED = 128  # grid points between which steps with memory are: their table has three sides
 _PROCESS = ("f", "g", "times", "origin", "input_scale")
 
@@ -55,6 +62,9 @@ class Trajectory:
     end_variance: float  # of the teacher's end points: mean over dims of the variance over samples
     coarse: npt.NDArray[np.int64]  # [m+1] indices of the kept grid on which `second` is, 0 and M among them
     second: Array  # [m+1, m+1, m+1], 0 unless r > t > s > 0
+    levels: npt.NDArray[np.int64]  # [J] indices of the kept grid at which jumps were followed to the end, none at 0
+    amplification: Array  # [J] E |error at the end|² / E |error at the level|² of those jumps
+    probes: int  # samples behind `amplification`
     conditioning: str | None = None  # fingerprint
     version: str = field(default=__version__)
 
@@ -67,7 +77,7 @@ class Trajectory:
         """Write to ``path`` (safetensors with JSON metadata), atomically."""
         process = self.process
         tensors: Arrays = {f"process.{name}": getattr(process, name) for name in _PROCESS}
-        tensors |= {name: getattr(self, name) for name in ("deviation", "coarse", "second")}
+        tensors |= {name: getattr(self, name) for name in _TABLES}
         metadata = {name: getattr(self, name) for name in _FACTS}
         metadata["process"] = {
             "kind": process.kind,
@@ -93,7 +103,7 @@ class Trajectory:
         try:
             metadata = json.loads(header["metadata"])
             parts: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
-            fields: dict[str, Any] = {name: tensors[name] for name in ("deviation", "coarse", "second")}
+            fields: dict[str, Any] = {name: tensors[name] for name in _TABLES}
             fields |= {name: metadata[name] for name in _FACTS}
             trajectory = cls(process=ForwardProcess(**parts, **metadata["process"]), **fields)
             trajectory.check()
@@ -116,11 +126,18 @@ class Trajectory:
         rises = self.coarse.dtype == np.int64 and (np.diff(self.coarse) > 0).all()
         if not rises or self.coarse[0] != 0 or self.coarse[-1] != self.process.T:
             raise ValueError("the coarse grid must rise from 0 to the end of the kept grid")
+        if self.levels.shape != self.amplification.shape or not (np.diff(self.levels) > 0).all():
+            raise ValueError("levels must rise, with one amplification each")
+        if self.levels.size and not (
+            self.levels[0] > 0 and self.levels[-1] < size and (self.amplification >= 0.0).all()
+        ):
+            raise ValueError("levels must lie inside the grid, and amplifications must not be negative")
         if not (isinstance(self.dims, int) and self.dims >= 1 and isinstance(self.end_variance, float)):
             raise ValueError("dims and the variance of end points must be numbers")
 
 
-_FACTS = ("dims", "samples", "seed", "model", "teacher", "end_variance", "conditioning", "version")
+_TABLES = ("deviation", "coarse", "second", "levels", "amplification")
+_FACTS = ("dims", "samples", "seed", "model", "teacher", "end_variance", "probes", "conditioning", "version")
 
 
 def estimate_trajectory(
@@ -130,6 +147,7 @@ def estimate_trajectory(
     batch_size: int = 16,
     kept: int | npt.ArrayLike = KEPT,
     paired: int = PAIRED,
+    probes: int = PROBES,
     conditioning: Any = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -145,6 +163,7 @@ def estimate_trajectory(
         batch_size: samples per network pass, whose states are in memory at a time.
         kept: how many grid points to tabulate jumps between (at most; even in the grid index), or which.
         paired: at most so many of them for DPM-Solver++ 2M, even half in angle and half in log-SNR; 0 for none.
+        probes: samples, the first ones, on which amplification is measured, with some 5 T evaluations more; 0 for none.
         conditioning: one entry per sample, as with data.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result; finished batches are kept beside it until it is complete.
@@ -153,7 +172,12 @@ def estimate_trajectory(
     from .noise import check_seed
 
     process = denoiser.process
-    for name, value, least in (("samples", samples, 1), ("batch_size", batch_size, 1), ("paired", paired, 0)):
+    for name, value, least in (
+        ("samples", samples, 1),
+        ("batch_size", batch_size, 1),
+        ("paired", paired, 0),
+        ("probes", probes, 0),
+    ):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
     if denoiser.shape is None:
@@ -161,6 +185,8 @@ def estimate_trajectory(
     check_conditioning(conditioning, samples)
     grid = _kept(process, kept)
     coarse = _coarse(process.subset(grid), paired)
+    levels = _levels(grid, _coarse(process.subset(grid), min(LEVELS + 1, grid.size // 2) if probes else 0))
+    plan = _Plan(grid, coarse, levels, min(int(probes), samples), int(samples))
     conditioning = tensors_in_conditioning(conditioning)
     identity = {
         "kind": "trajectory",
@@ -168,6 +194,8 @@ def estimate_trajectory(
         "teacher": process.fingerprint,
         "grid": process.subset(grid).fingerprint,
         "coarse": coarse.tolist(),
+        "levels": levels.tolist(),
+        "probes": plan.probes,
         "samples": int(samples),
         "seed": check_seed(seed),
         "conditioning": _fingerprint(conditioning),
@@ -179,27 +207,36 @@ def estimate_trajectory(
         return found
     sums: Arrays = {}
     if path is None:
-        for _, arrays in _batches(denoiser, grid, coarse, samples, seed, batch_size, conditioning, progress, {}):
+        for _, arrays in _batches(denoiser, plan, seed, batch_size, conditioning, progress, {}):
             _add(sums, arrays)
-        return _trajectory(denoiser, grid, coarse, sums, identity)
+        return _trajectory(denoiser, plan, sums, identity)
     with Progress(path.with_name(path.name + ".progress"), identity) as store:
         done = dict(store.read())
         for arrays in done.values():
             _add(sums, arrays)
-        for key, arrays in _batches(denoiser, grid, coarse, samples, seed, batch_size, conditioning, progress, done):
+        for key, arrays in _batches(denoiser, plan, seed, batch_size, conditioning, progress, done):
             store.write(key, arrays)
             _add(sums, arrays)
-        trajectory = _trajectory(denoiser, grid, coarse, sums, identity)
+        trajectory = _trajectory(denoiser, plan, sums, identity)
         trajectory.save(path)
         store.remove()
     return trajectory
 
 
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What is kept of a teacher: grid indices of its process, places among these, and how many samples."""
+
+    grid: npt.NDArray[np.int64]
+    coarse: npt.NDArray[np.int64]
+    levels: npt.NDArray[np.int64]
+    probes: int
+    samples: int
+
+
 def _batches(
     denoiser: Denoiser,
-    grid: npt.NDArray[np.int64],
-    coarse: npt.NDArray[np.int64],
-    samples: int,
+    plan: _Plan,
     seed: int,
     batch_size: int,
     conditioning: Any,
@@ -212,16 +249,15 @@ def _batches(
     from .data import slice_conditioning
 
     covered = sorted(tuple(map(int, key.split())) for key in done)
-    known = sum(count for _, count in covered)
-    T = denoiser.process.T
-    kept = denoiser.process.subset(grid)
+    T, known = denoiser.process.T, sum(count for _, count in covered)
+    kept = denoiser.process.subset(plan.grid)
     with tqdm(
-        total=samples * T, initial=known * T, desc="teacher", unit=" passes", disable=None if progress else True
+        total=plan.samples * T, initial=known * T, desc="teacher", unit=" steps", disable=None if progress else True
     ) as bar:
-        for first, count in _missing(covered, samples, batch_size):
+        for first, count in _missing(covered, plan.samples, batch_size):
             condition = slice_conditioning(conditioning, slice(first, first + count))
-            states, outputs = _follow(denoiser, grid, first, count, seed, condition, lambda: bar.update(count))  # noqa: B023
-            yield f"{first} {count}", _sums(kept, coarse, states, outputs)
+            states, outputs, probed = _follow(denoiser, plan, first, count, seed, condition, bar.update)
+            yield f"{first} {count}", {**_sums(kept, plan.coarse, states, outputs), **probed}
 
 
 def _missing(covered: list[tuple[int, ...]], samples: int, batch_size: int) -> list[tuple[int, int]]:
@@ -235,30 +271,55 @@ def _missing(covered: list[tuple[int, ...]], samples: int, batch_size: int) -> l
 
 def _follow(
     denoiser: Denoiser,
-    grid: npt.NDArray[np.int64],
+    plan: _Plan,
     first: int,
     count: int,
     seed: int,
     conditioning: Any,
-    update: Any,
-) -> tuple[Array, Array]:
-    """States x_t and outputs x̂_0(x_t, t) of the teacher at the kept grid points, [M+1, count · dims] each."""
+    update: Callable[[int], object],
+) -> tuple[Array, Array, Arrays]:
+    """States x_t and outputs x̂_0(x_t, t) of the teacher at the kept grid points, [M+1, count · dims] each.
+
+    And, of the first samples, the mean squares of what jumps to the levels miss there and what has become of it at the end.
+    """
+    import torch
+
+    from .data import slice_conditioning
     from .noise import standard_normal
 
     process, shape = denoiser.process, denoiser.shape
     assert shape is not None
-    place = {int(t): i for i, t in enumerate(grid)}
-    states, outputs = (np.zeros((grid.size, count * int(np.prod(shape)))) for _ in range(2))
+    place = {int(t): i for i, t in enumerate(plan.grid)}
+    levels = [int(t) for t in plan.grid[plan.levels]]
+    probes = min(max(plan.probes - first, 0), count)
+    states, outputs = (np.zeros((plan.grid.size, count * math.prod(shape))) for _ in range(2))
+    missed = np.zeros((2, len(levels)))
     x = standard_normal(seed, "prior", 0, first, count, shape).to(denoiser.device, denoiser.algebra_dtype)
+    probed = x[:0]  # copies of the first samples, each after one jump, from the highest level down
+    above = (process.T, x, x)  # where the next jump starts
     for t in range(process.T, 0, -1):
-        x0_hat = denoiser(x, t, conditioning).x0_hat
+        if probes and t in levels:
+            a, b = ddim_coefficients(process, above[0], t)
+            jumped = float(a) * above[1] + float(b) * above[2]
+            missed[0, levels.index(t)] = float((jumped - x[:probes]).square().sum())
+            probed = torch.cat([probed, jumped])
+        copies = len(probed) // probes if probes else 0
+        who = [*range(count), *(i for _ in range(copies) for i in range(probes))]
+        both = torch.cat([x, probed])
+        x0_hat = denoiser(both, t, slice_conditioning(conditioning, who)).x0_hat
+        if t == process.T or t in levels:
+            above = (t, x[:probes], x0_hat[:probes])
         if t in place:
-            states[place[t]], outputs[place[t]] = (y.double().cpu().numpy().reshape(-1) for y in (x, x0_hat))
+            states[place[t]], outputs[place[t]] = (y.double().cpu().numpy().reshape(-1) for y in (x, x0_hat[:count]))
         a, b = ddim_coefficients(process, t, t - 1)
-        x = float(a) * x + float(b) * x0_hat
-        update()
+        both = float(a) * both + float(b) * x0_hat
+        x, probed = both[:count], both[count:]
+        update(count)
     states[0] = x.double().cpu().numpy().reshape(-1)  # the last step's a is 0 and its b 1
-    return states, outputs
+    for i in range(len(levels) if probes else 0):
+        end = probed[i * probes : (i + 1) * probes]
+        missed[1, len(levels) - 1 - i] = float((end - x[:probes]).square().sum())
+    return states, outputs, {"missed": missed}
 
 
 def _sums(process: ForwardProcess, coarse: npt.NDArray[np.int64], states: Array, outputs: Array) -> Arrays:
@@ -300,19 +361,13 @@ def _second_sums(process: ForwardProcess, states: Array, outputs: Array) -> Arra
 
 
 def _add(sums: Arrays, arrays: Arrays) -> None:
-    for name in ("deviation", "second"):
+    for name in ("deviation", "second", "missed"):
         sums[name] = sums[name] + arrays[name] if name in sums else arrays[name]
     sums["end"] = np.concatenate([sums.get("end", np.zeros(0)), arrays["end"]])
 
 
-def _trajectory(
-    denoiser: Denoiser,
-    grid: npt.NDArray[np.int64],
-    coarse: npt.NDArray[np.int64],
-    sums: Arrays,
-    identity: dict[str, Any],
-) -> Trajectory:
-    samples, process = identity["samples"], denoiser.process.subset(grid)
+def _trajectory(denoiser: Denoiser, plan: _Plan, sums: Arrays, identity: dict[str, Any]) -> Trajectory:
+    samples, grid, process = plan.samples, plan.grid, denoiser.process.subset(plan.grid)
     deviation = sums["deviation"] / samples
     # The teacher's own steps leave it by nothing; what inner products leave of it is rounding.
     own = np.flatnonzero(np.diff(grid) == 1)
@@ -327,8 +382,11 @@ def _trajectory(
         teacher=identity["teacher"],
         deviation=deviation,
         end_variance=float(ends.var(axis=0).mean()),
-        coarse=coarse,
+        coarse=plan.coarse,
         second=sums["second"] / samples,
+        levels=plan.levels,
+        amplification=sums["missed"][1] / np.maximum(sums["missed"][0], 1e-300),
+        probes=plan.probes,
         conditioning=identity["conditioning"],
     )
 
@@ -340,6 +398,8 @@ def _identity_of(trajectory: Trajectory) -> dict[str, Any]:
         "teacher": trajectory.teacher,
         "grid": trajectory.process.fingerprint,
         "coarse": trajectory.coarse.tolist(),
+        "levels": trajectory.levels.tolist(),
+        "probes": trajectory.probes,
         "samples": trajectory.samples,
         "seed": trajectory.seed,
         "conditioning": trajectory.conditioning,
@@ -372,6 +432,11 @@ def _coarse(process: ForwardProcess, paired: int) -> npt.NDArray[np.int64]:
     wanted = np.linspace(0.0, float(u[-1]), paired)
     nearest = 1 + np.abs(u[None, :] - wanted[:, None]).argmin(axis=1)
     return np.union1d([0, T], nearest).astype(np.int64)
+
+
+def _levels(grid: npt.NDArray[np.int64], coarse: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The inner points that are more than one of the teacher's steps below the next: a single step misses nothing."""
+    return coarse[1:-1][np.diff(grid[coarse[1:]]) > 1]
 
 
 def _fingerprint(conditioning: Any) -> str | None:
