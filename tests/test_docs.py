@@ -123,6 +123,7 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                     assert (words[0], code) == ("dpstride", 0), (
                         f"{where}: {words} ended with {code}\n{errors.getvalue()}"
                     )
+                    assert "%|" not in errors.getvalue(), f"{where}: a progress bar where no terminal is"
                     if shown.strip():
                         assert_printed(output.getvalue(), shown, where)
     finally:

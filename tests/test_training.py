@@ -489,9 +489,12 @@ def test_the_command_trains_resumes_and_exports(tmp_path):
     arguments += ["--batch-size", "4", "--threads", "1"]
     result = CliRunner().invoke(train_command, [*arguments, "--steps", "2"])
     assert result.exit_code == 0, result.output
-    assert "step 2: training loss" in result.output
-    result = CliRunner().invoke(train_command, [*arguments, "--steps", "3", "--export-only"])
+    assert "step 2: training loss" in result.stderr
+    assert result.stdout.startswith(f"{tmp_path / 'run' / 'model'}: step 2: training loss")
+    result = CliRunner().invoke(train_command, [*arguments, "--steps", "3", "--export-only", "--json"])
     assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert (printed["model"], printed["step"]) == (str(tmp_path / "run" / "model"), 2)
     facts = json.loads((tmp_path / "run" / "model" / "dpstride.json").read_text())
     assert facts["steps_done"] == 2
     assert facts["images"] == 10  # the last 1,000 are held out

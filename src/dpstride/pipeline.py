@@ -56,7 +56,7 @@ def optimise(
                 "budgets are those that a tolerance is for; every budget is solved for. Give a tolerance too."
             )
         statistics = estimate(denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint)
-        return schedules_from(statistics, variance, decoder, max_budget)
+        return schedules_from(statistics, variance, decoder, max_budget, progress)
     from .adaptive.loop import check_budgets, estimate_adaptively
 
     wanted = check_budgets(budgets, denoiser.process.T, decoder, max_budget)
@@ -64,7 +64,7 @@ def optimise(
         denoiser, data, samples, seed, batch_size, data_range, wanted, tolerance, variance, decoder,
         progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
-    schedules = schedules_from(statistics, variance, decoder, max_budget)
+    schedules = schedules_from(statistics, variance, decoder, max_budget, progress)
     return replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
 
 
@@ -73,13 +73,14 @@ def schedules_from(
     variance: Variance | None = None,
     decoder: Decoder = "upper",
     max_budget: int | None = None,
+    progress: bool = False,
 ) -> ScheduleSet:
     """The best schedule of every budget from saved statistics: no network pass."""
     from .costs.elbo import elbo_costs
     from .solver import solve
 
     costs = elbo_costs(statistics, variance, decoder)
-    solution = solve(costs, max_budget)
+    solution = solve(costs, max_budget, progress)
     budgets = [int(budget) for budget in np.flatnonzero(np.isfinite(solution.costs))]
     paths = [solution.path(budget) for budget in budgets]
     return ScheduleSet(

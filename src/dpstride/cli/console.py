@@ -1,12 +1,14 @@
 """Stage 9. What is said: results to standard output, as text or JSON; everything on the way to standard error.
 
 Names of models and messages about files hold text of others, so all of it passes `printable_lines`: a terminal shows
-their control characters and does not obey them. (JSON escapes them itself.)
+their control characters and does not obey them. (JSON escapes them itself.) Colours come after that, for a few words that
+an eye looks for, on a terminal only, and not where NO_COLOR is set (no-color.org).
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,16 @@ from ..reading.text import printable_lines
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
     from ..statistics.artefact import Statistics
+
+
+# What a line begins with, and how that (or the whole line) is drawn.
+LABELS: dict[str, dict[str, Any]] = {
+    "Error:": {"fg": "red", "bold": True},
+    "Warning:": {"fg": "yellow", "bold": True},
+    "Note:": {"fg": "yellow"},
+    "Written:": {"fg": "cyan"},
+}
+ROWS: dict[str, dict[str, Any]] = {"bits/dim, held-out": {"bold": True}, "DP stride": {"fg": "green", "bold": True}}
 
 
 def say_notes(loaded: LoadedModel, say: Callable[[str], None]) -> None:
@@ -33,7 +45,7 @@ def say_skipped(statistics: Statistics, say: Callable[[str], None]) -> None:
 
 def complain(text: str) -> None:
     """Say ``text`` on standard error."""
-    click.echo(printable_lines(text), err=True)
+    _echo(text, err=True)
 
 
 def sayer(silent: bool) -> Callable[[str], None]:
@@ -43,7 +55,26 @@ def sayer(silent: bool) -> Callable[[str], None]:
 
 def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
     """A verb's result, for machines or for people."""
-    click.echo(json.dumps(result) if as_json else printable_lines(text))
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        _echo(text)
+
+
+def _echo(text: str, err: bool = False) -> None:
+    # click itself leaves colours out where it does not write to a terminal
+    lines = map(_coloured, printable_lines(text).split("\n"))
+    click.echo("\n".join(lines), err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def _coloured(line: str) -> str:
+    for start, style in ROWS.items():
+        if line.startswith(start):
+            return click.style(line, **style)
+    for start, style in LABELS.items():
+        if line.lstrip().startswith(start):
+            return line.replace(start, click.style(start, **style), 1)
+    return line
 
 
 def duration(seconds: float) -> str:

@@ -55,7 +55,9 @@ def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
         names = ("fashion-train", "fashion-test")
         choosing, scoring = split(*names, *DEMO_SAMPLES, loaded, None, seed=0)
     sparse = None if model == "mixture" else (TOLERANCE, check_budgets(None, loaded.denoiser.process.T, "upper"))
-    schedules, comparison, files = _demo(loaded.denoiser, choosing, scoring, model, names, output, say, sparse)
+    schedules, comparison, files = _demo(
+        loaded.denoiser, choosing, scoring, model, names, output, say, sparse, not quiet
+    )
     print_result(schedules, comparison, files, as_json)
 
 
@@ -68,6 +70,7 @@ def _demo(
     output: Path,
     say: Callable[[str], None],
     sparse: Sparse | None,
+    progress: bool,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
     """`find` on embedded data, and samples of the model along short paths, from the same seeds."""
     from ..evaluate.sampling import sample as run
@@ -76,7 +79,7 @@ def _demo(
 
     say(plan(denoiser, choosing, scoring, model, *names))
     schedules, comparison, files = find_schedules(
-        denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say, sparse, score_sparsely=False
+        denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say, sparse, False, progress=progress
     )
     budget = min(DEMO_BUDGET, schedules.budgets[-1])
     for name, schedule in (
@@ -85,5 +88,5 @@ def _demo(
         ("_quadratic", schedules.adopt(quadratic_stride(schedules.process, budget))),
     ):
         files.append(output / f"samples_{budget}_steps{name}.png")
-        save_samples(run(denoiser, schedule, n=36).numpy(), files[-1])
+        save_samples(run(denoiser, schedule, n=36, progress=progress).numpy(), files[-1])
     return schedules, comparison, [*write_report(output, model, *names), *files]

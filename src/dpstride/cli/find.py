@@ -100,7 +100,7 @@ def find_command(
         return
     schedules, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
-        skip_nonfinite=skip_nonfinite,
+        skip_nonfinite=skip_nonfinite, progress=not quiet,
     )  # fmt: skip
     files = [*write_report(output, model, data, heldout), *files]
     print_result(schedules, comparison, files, as_json)
@@ -120,6 +120,7 @@ def find_schedules(
     sparse: Sparse | None = None,
     score_sparsely: bool = True,
     skip_nonfinite: bool = False,
+    progress: bool = True,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
     """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there.
 
@@ -139,7 +140,7 @@ def find_schedules(
 
         start = time.monotonic()
         statistics = run(
-            denoiser, data, None, seed, batch_size, data.data_range, True, output / name, steps, skip_nonfinite
+            denoiser, data, None, seed, batch_size, data.data_range, progress, output / name, steps, skip_nonfinite
         )
         say_skipped(statistics, say)
         evaluations = (denoiser.process.T if steps is None else len(steps)) * len(data)
@@ -149,18 +150,19 @@ def find_schedules(
     files = [output / "schedules.json", output / "comparison.json", output / "table.txt"]
     steps = None
     if sparse is None:
-        schedules = schedules_from(estimate_to("statistics.safetensors", choosing, seed), variance, decoder, max_budget)
+        statistics = estimate_to("statistics.safetensors", choosing, seed)
+        schedules = schedules_from(statistics, variance, decoder, max_budget, progress)
     else:
         tolerance, budgets = sparse
         statistics, report = estimate_adaptively(
             denoiser, choosing, None, seed, batch_size, choosing.data_range, budgets, tolerance, variance, decoder,
-            checkpoint=output / "statistics.safetensors", skip_nonfinite=skip_nonfinite,
+            progress=progress, checkpoint=output / "statistics.safetensors", skip_nonfinite=skip_nonfinite,
         )  # fmt: skip
         say_skipped(statistics, say)
         report.save(output / "adaptive.json")
         files.append(output / "adaptive.json")
         say(f"{output / 'statistics.safetensors'}: {report.sentence()}")
-        schedules = schedules_from(statistics, variance, decoder, max_budget)
+        schedules = schedules_from(statistics, variance, decoder, max_budget, progress)
         schedules = replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
         if score_sparsely:
             # The paths that are asked for are scored where they go, without interpolation.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +24,11 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
 
     if text in zoo.names():
         return _placed(LoadedModel(zoo.load(text)))
+    if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
+        raise ValueError(
+            f"MODEL {text!r} is neither an embedded model nor a folder here.{_near(text, zoo.names())} Embedded are "
+            f"{', '.join(zoo.names())}; a hub id is owner/name, your own function package.module:function."
+        )
     try:
         loaded = loading.load_model(text, **dict(options))
     except TypeError as error:
@@ -28,6 +37,15 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
         raise ValueError(f"MODEL {text!r} did not take the options given with --model-option ({error}).") from error
     # Whoever writes a function, or names a device, has chosen it.
     return loaded if ":" in text or "device" in dict(options) else _placed(loaded)
+
+
+def _is_plain_name(text: str) -> bool:
+    """Whether ``text`` could only be a name of something embedded: no path, no file that is there, no function."""
+    return re.fullmatch(r"[\w-]+", text) is not None and not Path(text).exists()
+
+
+def _near(text: str, names: Sequence[str]) -> str:
+    return "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(text, names, n=1))
 
 
 def _placed(loaded: LoadedModel) -> LoadedModel:
@@ -50,6 +68,8 @@ def read_samples(text: str, model: LoadedModel, samples: int | None, data_range:
     from ..statistics.data import Samples
     from ..statistics.files import read_data
 
+    if text not in zoo.data_names() and _is_plain_name(text) and (near := _near(text, zoo.data_names())):
+        raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
     data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
     if model.encode is not None:
         data = model.encode(*data) if isinstance(data, tuple) else model.encode(data)

@@ -28,7 +28,7 @@ def solve_command(
     from ..pipeline import schedules_from
     from ..statistics.artefact import Statistics
 
-    schedules = schedules_from(Statistics.load(statistics), variance, decoder, max_budget)
+    schedules = schedules_from(Statistics.load(statistics), variance, decoder, max_budget, progress=not quiet)
     schedules.save(output)
     best = schedules.best_budget
     result = {

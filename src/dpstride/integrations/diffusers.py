@@ -7,8 +7,9 @@ latents in `diffusers_latent`, flow matching in `diffusers_flow`. What the sched
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -222,7 +223,8 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
         check_pipeline_folder(folder, known)
         if _names_own_network(folder):
             from . import openai_unet  # noqa: F401  # diffusers takes a class of ours only where it is imported
-        return diffusers.DiffusionPipeline.from_pretrained(str(folder), **arguments), Path(source).name
+        with _without_bar(diffusers.utils.logging):
+            return diffusers.DiffusionPipeline.from_pretrained(str(folder), **arguments), Path(source).name
     except UnsupportedModelError:
         raise
     except Exception as error:  # diffusers and transformers raise whatever a wrong config makes of them
@@ -231,6 +233,18 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
             f"{source}: diffusers could not load it ({first}). Is it a pipeline folder or a hub id, and are the packages "
             "it needs installed (text pipelines need transformers: pip install 'dpstride[text]')?"
         ) from error
+
+
+@contextlib.contextmanager
+def _without_bar(logging: Any) -> Iterator[None]:
+    """diffusers counts the parts of a pipeline as it loads them, even where no terminal is."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _names_own_network(folder: Path) -> bool:

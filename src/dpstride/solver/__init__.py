@@ -106,7 +106,7 @@ class Solution:
         return K
 
 
-def solve(costs: Any, max_budget: int | None = None) -> Solution:
+def solve(costs: Any, max_budget: int | None = None, progress: bool = False) -> Solution:
     """The best path of every budget up to `max_budget`, exactly (Watson et al. 2021, section 4.2).
 
         C[0, 0] = 0,  C[0, t] = inf,  C[k, t] = min over s < t of C[k − 1, s] + L[t, s]
@@ -118,6 +118,7 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
             t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used. With
             `triples`, where triples[r, t, s] is the cost of t → s after r → t, L is that of first and last steps.
         max_budget: the largest budget wanted, at most T; all T budgets if None.
+        progress: show a progress bar if it takes long (only ever on a terminal).
 
     Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads.
     """
@@ -158,7 +159,7 @@ def solve(costs: Any, max_budget: int | None = None) -> Solution:
     violation = monge.violation(L, first_budget) if monge.pays(T, K) else math.inf
     final = monge.solve(L, base, K, violation, paths) if violation < math.inf else None
     if final is None:
-        final = recurrence.solve(L, base, K, paths)
+        final = recurrence.solve(L, base, K, paths, progress=progress)
     return _solution(T, K, final, paths, table)
 
 

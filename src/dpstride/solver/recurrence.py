@@ -26,11 +26,17 @@ Integers = NDArray[np.int64]
 
 TILE = 64  # rows of t per tile; a multiple of ROWS
 PANEL = 128  # values of s per panel: 128 × WIDTH costs are a quarter of a first-level cache
+DELAY = 2.0  # seconds after which a bar is worth showing
 GROUP = 16  # blocks of budgets that use one panel of L in turn, while it is in the second-level cache
 
 
-def solve(L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int | None = None) -> Floats:
-    """C[k, T] for k from 0 to `last`, from C[first, t] = base[t]; D goes to `paths`."""
+def solve(
+    L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int | None = None, progress: bool = False
+) -> Floats:
+    """C[k, T] for k from 0 to `last`, from C[first, t] = base[t]; D goes to `paths`.
+
+    `progress` shows a bar where that takes more than a moment and there is a terminal.
+    """
     T, first, starts, D = paths.T, paths.first, paths.starts, paths.D
     C = np.full(len(D), np.inf)
     C[paths.at(first, np.arange(first, T + 1))] = base[first:]
@@ -49,21 +55,38 @@ def solve(L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int |
         _fill(L, tiles[i], groups[g], first, starts, C, D)
 
     workers = min(workers or threads(), len(order))
-    if workers == 1:
-        for i, g in order:
-            fill(i, g)
-    else:
-        # A tile needs the tile of rows below it and the group of budgets below it. Sent to the threads by diagonals,
-        # both were sent before it, so waiting for them inside a thread can not lock up, and rarely waits.
-        with ThreadPoolExecutor(workers) as pool:
+    with _bar(sum(i + 1 for i, _ in order), progress) as bar:
+        if workers == 1:
             for i, g in order:
-                done[i, g] = pool.submit(fill, i, g)
-        for future in done.values():
-            future.result()
+                fill(i, g)
+                bar.update(i + 1)
+        else:
+            # A tile needs the tile of rows below it and the group of budgets below it. Sent to the threads by diagonals,
+            # both were sent before it, so waiting for them inside a thread can not lock up, and rarely waits.
+            with ThreadPoolExecutor(workers) as pool:
+                for i, g in order:
+                    done[i, g] = pool.submit(fill, i, g)
+                for (i, _), future in done.items():
+                    future.result()
+                    bar.update(i + 1)
 
     costs = np.full(last + 1, np.inf)
     costs[first:] = C[paths.at(np.arange(first, last + 1), T)]
     return costs
+
+
+def _bar(total: int, shown: bool) -> Any:
+    """A tile of rows t has sums over all s below it, so tile i counts as i + 1."""
+    from tqdm import tqdm
+
+    return tqdm(
+        total=total,
+        desc="solve",
+        disable=None if shown else True,
+        delay=DELAY,
+        dynamic_ncols=True,
+        bar_format="{l_bar}{bar}| {elapsed}<{remaining}",
+    )
 
 
 @compiled

@@ -180,7 +180,7 @@ class _Work:
             total=total,
             initial=total - sum(sizes.values()),
             desc="estimate",
-            unit=" passes",
+            unit=" evaluations",
             unit_scale=True,
             disable=None if self.show else True,
             dynamic_ncols=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 HELD_OUT = 1000  # the last images of the training split, never trained on; test images stay untouched
-NEUTRAL = ("export_only", "data")
+NEUTRAL = ("export_only", "data", "as_json", "quiet")
 
 
 @click.command("train")
@@ -31,6 +32,8 @@ NEUTRAL = ("export_only", "data")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
 @click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
 def train_command(
     objective: str,
     output: Path,
@@ -40,13 +43,17 @@ def train_command(
     warm_start: Path | None,
     export_only: bool,
     ema: float,
+    as_json: bool,
+    quiet: bool,
     **options: Any,
 ) -> None:
     """Train a small model of Fashion-MNIST with one of the paper's OBJECTIVEs.
 
     Run it again with the same options after an interruption: it goes on from the last checkpoint.
 
-    Example: dpstride train simple -o runs/fashion-simple --steps 10000
+    \b
+    Example:
+      dpstride train simple -o runs/fashion-simple --steps 10000
     """
     import torch
 
@@ -80,16 +87,30 @@ def train_command(
                 held_out=held_out,
                 warm_start=warm_start,
                 command=command,
-                report=None if sys.stderr.isatty() else _print_record,
+                progress=False if quiet else None,
+                report=None if quiet or sys.stderr.isatty() else _print_record,
             )
     except (ValueError, FileNotFoundError) as error:
         raise click.UsageError(str(error)) from error
-    click.echo(str(folder))
+    _print_result(folder, output, as_json)
+
+
+def _print_result(folder: Path, output: Path, as_json: bool) -> None:
+    """Where the model is, and the last line of its log."""
+    last = json.loads((output / "log.json").read_text(encoding="utf-8"))["log"][-1:]
+    if as_json:
+        click.echo(json.dumps({"model": str(folder), **(last[0] if last else {})}))
+    else:
+        click.echo("".join(f"{folder}: {_words(record)}" for record in last) or str(folder))
 
 
 def _print_record(record: dict[str, Any]) -> None:
+    click.echo(_words(record), err=True)
+
+
+def _words(record: dict[str, Any]) -> str:
     held_out = "-" if record["held_out_loss"] is None else f"{record['held_out_loss']:.5f}"
-    click.echo(
+    return (
         f"step {record['step']}: training loss {record['train_loss']:.5f}, held-out {held_out}, "
         f"learning rate {record['learning_rate']:.2e}, {record['hours']:.2f} h"
     )

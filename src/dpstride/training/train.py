@@ -121,7 +121,14 @@ def _advance_to(
     from tqdm import tqdm
 
     steps = run.settings.steps
-    with tqdm(total=steps, initial=run.step, disable=None if progress is None else not progress) as bar:
+    with tqdm(
+        total=steps,
+        initial=run.step,
+        desc="train",
+        unit=" steps",
+        disable=None if progress is None else not progress,
+        dynamic_ncols=True,
+    ) as bar:
         while run.step < last:
             run.advance()
             bar.update()
