@@ -78,7 +78,9 @@ def bits_per_dim(
     data = Samples.read(heldout, samples, data_range)
     terms = np.zeros((len(data), len(steps)))
     batches = range(0, len(data), batch_size)
-    with tqdm(total=len(batches) * (len(steps) - 1), desc="evaluate", disable=None if progress else True) as bar:
+    with tqdm(
+        total=len(batches) * (len(steps) - 1), desc="evaluate", unit=" steps", disable=None if progress else True
+    ) as bar:
         for first in batches:
             last = min(first + batch_size, len(data))
             batch = data.batch(first, last, denoiser.device, denoiser.algebra_dtype)
