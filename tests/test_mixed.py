@@ -52,7 +52,7 @@ def test_the_path_is_the_best_of_the_weighted_sum(model: Any, variance: Any, dec
         bpd, reached = costs[schedules[K].steps]
         assert bpd + weight * reached == pytest.approx(least, rel=1e-12)
         assert schedules[K].bpd == pytest.approx(bpd, rel=1e-12)
-        distances = schedules.provenance["distances"]
+        distances = schedules.provenance["trajectory_costs"]
         assert distances[schedules.budgets.index(K)] == pytest.approx(reached, rel=1e-12)
 
 
@@ -66,15 +66,15 @@ def test_the_trade_off_has_every_corner_of_the_hull_of_all_paths(model: Any, dec
         costs = all_costs(elbo, distance, K)
         points = np.array(list(costs.values()))
         for point in front:
-            assert costs[point.steps] == pytest.approx((point.bpd, point.distance), rel=1e-12)
+            assert costs[point.steps] == pytest.approx((point.bpd, point.trajectory_cost), rel=1e-12)
         # A point is on the hull if it is the best for a λ; every λ of a fine scan must be served by the corner that says so.
         for weight in np.geomspace(1e-3, 1e3, 400):
             least = (points[:, 0] + weight * points[:, 1]).min()
             (corner,) = [p for p in front if p.weights[0] <= weight < p.weights[1]]
-            assert corner.bpd + weight * corner.distance == pytest.approx(least, rel=1e-11)
+            assert corner.bpd + weight * corner.trajectory_cost == pytest.approx(least, rel=1e-11)
         assert front[0].bpd == pytest.approx(points[:, 0].min(), rel=1e-12)
-        assert front[-1].distance == pytest.approx(points[:, 1].min(), rel=1e-12)
-        assert all(a.bpd < b.bpd and a.distance > b.distance for a, b in itertools.pairwise(front))
+        assert front[-1].trajectory_cost == pytest.approx(points[:, 1].min(), rel=1e-12)
+        assert all(a.bpd < b.bpd and a.trajectory_cost > b.trajectory_cost for a, b in itertools.pairwise(front))
         assert (front[0].weights[0], front[-1].weights[1]) == (0.0, math.inf)
         sizes.append(len(front))
     assert max(sizes) >= 3  # that there was a trade-off to find

@@ -154,7 +154,7 @@ def test_the_cost_of_a_path_bounds_its_distance_from_the_teacher() -> None:
     process = ForwardProcess.vp_linear(300)
     denoiser = gaussian_denoiser(process, np.zeros(4), np.full(4, 0.3), time_input="time")
     trajectory = estimate_trajectory(denoiser, samples=40, seed=2, paired=0, batch_size=40)
-    table = trajectory_costs(trajectory)
+    table = trajectory_costs(trajectory, combine="norms")
     # Here what was measured is what the closed form says.
     expected = propagation(process, replace(trajectory, end_variance=0.3), "gaussian")
     assert np.allclose(trajectory.amplification, expected[trajectory.levels], rtol=0.05)
@@ -176,7 +176,7 @@ def test_options_change_costs_by_their_formulas() -> None:
     t, s = 7, 4
     assert squares[t, s] == pytest.approx(trajectory.deviation[t, s] / 3 / process.f[s] ** 2)
     v = trajectory.end_variance
-    norms = trajectory_costs(trajectory, weight="gaussian").L
+    norms = trajectory_costs(trajectory, "ddim", "gaussian", "norms").L
     weight = v / (v * process.f[s] ** 2 + process.g[s] ** 2)
     assert norms[t, s] == pytest.approx(math.sqrt(weight * trajectory.deviation[t, s] / 3))
     assert np.isinf(norms[np.triu_indices(10)]).all()

@@ -32,7 +32,7 @@ def trajectory_schedules(
     sampler: OdeSampler = "ddim",
     max_budget: int | None = None,
     weight: Weight = "measured",
-    combine: Combine = "norms",
+    combine: Combine = "squares",
 ) -> ScheduleSet:
     """The best schedule of every budget for a deterministic sampler; ``provenance["costs"]`` are their costs, by budget."""
     from .costs.trajectory import trajectory_costs
@@ -57,9 +57,9 @@ def mixed_schedules(
     decoder: Decoder = "upper",
     max_budget: int | None = None,
 ) -> ScheduleSet:
-    """The best schedule of every budget for bits/dim + ``weight`` · distance; their bpd is that of the ELBO alone.
+    """The best schedule of every budget for bits/dim + ``weight`` · trajectory cost; their bpd is that of the ELBO alone.
 
-    ``provenance["distances"]`` are the trajectory costs, by budget. Both arguments must be of one grid.
+    ``provenance["trajectory_costs"]`` are the others, by budget. Both arguments must be of one grid.
     """
     from .costs.elbo import elbo_costs
     from .costs.mixed import mixed_costs
@@ -81,17 +81,17 @@ def mixed_schedules(
         provenance={
             **elbo.provenance,
             "trajectory": dict(distance.provenance),
-            "distances": [float(distance.step_costs(path).sum()) for path in paths],
+            "trajectory_costs": [float(distance.step_costs(path).sum()) for path in paths],
         },
     )
 
 
 @dataclass(frozen=True)
 class TradeOffPoint:
-    """A path that is the best of bits/dim + λ · distance for every λ in ``weights``."""
+    """A path that is the best of bits/dim + λ · trajectory cost for every λ in ``weights``."""
 
     bpd: float
-    distance: float
+    trajectory_cost: float
     steps: tuple[int, ...]
     weights: tuple[float, float]
 
@@ -99,11 +99,11 @@ class TradeOffPoint:
         """For JSON, which has no infinity: an open end is null."""
         low, high = self.weights
         ends = [low, high if np.isfinite(high) else None]
-        return {"bpd": self.bpd, "distance": self.distance, "steps": list(self.steps), "lambda": ends}
+        return {"bpd": self.bpd, "trajectory_cost": self.trajectory_cost, "steps": list(self.steps), "lambda": ends}
 
 
 def trade_off(elbo: CostTable, trajectory: TrajectoryTable, budgets: Sequence[int]) -> dict[int, list[TradeOffPoint]]:
-    """For each budget all paths that are the best for some λ, from the best bits/dim to the best distance.
+    """For each budget all paths that are the best for some λ, from the least bits/dim to the least trajectory cost.
 
     They are the corners of the convex hull of what all paths reach; the Pareto front of all paths lies on or above it.
     """

@@ -12,6 +12,7 @@ import click
 
 from .console import duration, emit, say_notes, say_skipped, sayer
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
+from .objectives import Request, find_other, objective
 from .options import adaptive, costs, model_option, output, skip_nonfinite, work
 from .report import write_report
 
@@ -42,6 +43,7 @@ USUAL_TIMES = 20  # that an adaptive estimate evaluates
 @adaptive
 @click.option("--every-step", is_flag=True, help="Evaluate every step, whatever the tolerance.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
+@objective
 @model_option
 @costs
 @work
@@ -58,6 +60,11 @@ def find_command(
     budgets: tuple[int, ...] | None,
     every_step: bool,
     dry_run: bool,
+    objective: str,
+    sampler: str,
+    weight: float,
+    trajectories: int,
+    teacher_steps: int,
     model_options: tuple[tuple[str, Any], ...],
     variance: Any,
     decoder: Any,
@@ -76,6 +83,9 @@ def find_command(
 
     Writes report.html, a page to look through every number of steps; schedules.json, comparison.json, table.txt,
     figures, statistics.safetensors and heldout.safetensors. Run again after an interruption, it goes on where it stopped.
+
+    --objective trajectory chooses paths for a deterministic sampler instead, by how far its steps leave a teacher's
+    trajectory, and scores them by the distance of end points; mixed weighs both, and writes front.json.
 
     \b
     Example:
@@ -97,6 +107,13 @@ def find_command(
     say_notes(loaded, say)
     if dry_run:
         _dry_run(denoiser, choosing, scoring, batch_size, sparse, as_json)
+        return
+    if objective != "elbo":
+        request = Request(
+            objective, sampler, weight, trajectories, teacher_steps, variance, decoder, max_budget, budgets,
+            None if every_step else tolerance, seed, batch_size, not quiet,
+        )  # fmt: skip
+        find_other(denoiser, choosing, scoring, output, request, say, as_json)
         return
     schedules, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,

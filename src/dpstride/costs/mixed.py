@@ -2,11 +2,11 @@
 
 Both objectives are sums over steps, so their weighted sum is one, and the solver's path is the exact best of
 
-    bpd(path) + λ · distance(path),
+    bpd(path) + λ · cost(path),
 
-bits/dim of the negative ELBO and root mean square distance per dimension from the teacher's end points (its bound, see
-`trajectory`). Every such path lies on the lower convex hull of all paths' (bpd, distance), and every corner of the hull is
-the best for some λ, so bisecting λ finds them all: `solver.front`.
+bits/dim of the negative ELBO and the trajectory cost, about the mean square distance per dimension from the teacher's end
+points (see `trajectory`). Every such path lies on the lower convex hull of all paths' (bpd, cost), and every corner of the
+hull is the best for some λ, so bisecting λ finds them all: `solver.front`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class MixedTable:
 
 
 def mixed_costs(elbo: CostTable, trajectory: TrajectoryTable, weight: float, elbo_weight: float = 1.0) -> MixedTable:
-    """``elbo_weight`` times the negative ELBO plus ``weight`` (λ, in bits/dim per unit of distance) times the distance.
+    """``elbo_weight`` times the negative ELBO plus ``weight`` (λ, in bits/dim per unit of cost) times the trajectory cost.
 
-    ``elbo_weight=0`` with ``weight=1`` is the end of the trade-off where only the distance counts.
+    ``elbo_weight=0`` with ``weight=1`` is the end of the trade-off where only the trajectory counts.
     """
     if trajectory.triples is not None:
         raise ValueError(

@@ -6,12 +6,13 @@ A step t → s leaves the teacher's trajectory by d (see `statistics.trajectory`
   error, a jump's, at the end (`Trajectory.amplification`, its logarithm interpolated in ln σ; 1 at s = 0). Two closed forms
   stand beside it. In coordinates z = x/f the flow is dz/dσ = ε, and for data N(μ, v I) an error at σ_s is multiplied by
   sqrt(v/(v + σ_s²)) on its way to clean data, exactly: "gaussian" is v/(f_s² v + g_s²) with v the variance of the teacher's
-  end points. "flat" is 1/f_s², as if no error shrank. Images are neither: on the embedded models errors made at high noise
-  grow several times more than "gaussian" says, because they decide between modes, and far less than "flat" says.
-* How errors of several steps add. Their sum is at most the sum of their norms (triangle inequality), so with "norms",
-  L = sqrt(weight E|d|²/dims), a path's cost bounds the root mean square distance per dimension of its end points from the
-  teacher's, as far as the propagation is right. "squares", L = weight E|d|²/dims, is right if errors are orthogonal, which
-  errors of one curved trajectory are not.
+  end points. "flat" is 1/f_s², as if no error shrank. Images are neither: errors made at high noise grow more than "gaussian"
+  says, because they decide between modes, and less than "flat" says.
+* How errors of several steps add. "squares", L = weight E|d|²/dims, is right for errors in unrelated directions: the square
+  root of a path's cost is then the root mean square distance per dimension of its end points from the teacher's. "norms",
+  L = sqrt(weight E|d|²/dims), bounds that distance whatever the directions (triangle inequality). On networks the truth lies
+  between the two, and the paths that the squares choose end closer to the teacher, the fewer steps the more; so they are the
+  default, by evidence and not by proof (docs/beyond/trajectory.md).
 
 Both decompose, so the solver that minimises the ELBO minimises them, exactly, for every budget.
 """
@@ -39,7 +40,7 @@ Combine = Literal["norms", "squares"]
 
 @dataclass(frozen=True, eq=False)
 class TrajectoryTable:
-    """Cost of every step t → s of a deterministic sampler, in units of the data per dimension (squared with "squares").
+    """Cost of every step t → s of a deterministic sampler, per dimension: squares of the data's unit (the unit, with "norms").
 
     ``L[t, s]`` is infinite for s >= t. For a sampler with memory ``triples[r, t, s]`` is the cost of t → s after r → t; then
     L is that of the first step of a path and of the last, which have none.
@@ -80,7 +81,7 @@ def trajectory_costs(
     trajectory: Trajectory,
     sampler: OdeSampler = "ddim",
     weight: Weight = "measured",
-    combine: Combine = "norms",
+    combine: Combine = "squares",
 ) -> TrajectoryTable:
     """The table that `solve` takes: for "ddim" on the kept grid, for "dpmpp_2m" on the coarse grid of triples.
 
@@ -147,7 +148,7 @@ def propagation(process: ForwardProcess, trajectory: Trajectory, weight: Weight)
     raise AssertionError(weight)
 
 
-def check_trajectory_options(sampler: str, weight: str = "measured", combine: str = "norms") -> None:
+def check_trajectory_options(sampler: str, weight: str = "measured", combine: str = "squares") -> None:
     """Raise unless all three are known."""
     for name, value, choices in (
         ("sampler", sampler, get_args(OdeSampler)),

@@ -1,0 +1,346 @@
+"""Stage 9. `dpstride find --objective trajectory | mixed`: schedules for deterministic samplers, and for both purposes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import emit
+from .options import options
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..denoiser import Denoiser
+    from ..evaluate.endpoints import EndpointDistance
+    from ..schedule import Schedule, ScheduleSet
+    from ..statistics.artefact import Statistics
+    from ..statistics.data import Samples
+    from ..statistics.trajectory import Trajectory
+
+BUDGETS = (5, 8, 10, 16, 32)
+TRAJECTORIES = 64
+TEACHER_STEPS = 1000
+Say = Callable[[str], None]
+
+objective = options(
+    click.option(
+        "--objective",
+        type=click.Choice(["elbo", "trajectory", "mixed"]),
+        default="elbo",
+        show_default=True,
+        help="What paths are best for: bits/dim, staying on a deterministic sampler's trajectory, or both.",
+    ),
+    click.option(
+        "--sampler",
+        type=click.Choice(["ddim", "dpmpp_2m"]),
+        default="ddim",
+        show_default=True,
+        help="Deterministic sampler of --objective trajectory.",
+    ),
+    click.option(
+        "--lambda",
+        "weight",
+        type=click.FloatRange(min=0.0),
+        default=10.0,
+        show_default=True,
+        help="Of --objective mixed: bits/dim that a mean square distance of 1 per dimension is worth.",
+    ),
+    click.option(
+        "--trajectories",
+        type=click.IntRange(min=2),
+        default=TRAJECTORIES,
+        show_default=True,
+        help="Noises that the teacher is followed from.",
+    ),
+    click.option(
+        "--teacher-steps",
+        type=click.IntRange(min=2),
+        default=TEACHER_STEPS,
+        show_default=True,
+        help="Steps of the teacher, at most, and of the grid that paths are chosen on.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for besides model, data and folder."""
+
+    objective: str
+    sampler: Any
+    weight: float
+    trajectories: int
+    teacher_steps: int
+    variance: Any
+    decoder: Any
+    max_budget: int | None
+    budgets: tuple[int, ...] | None
+    tolerance: float | None  # None: every step
+    seed: int
+    batch_size: int
+    progress: bool
+
+
+def on_teacher_grid(denoiser: Denoiser, steps: int) -> Denoiser:
+    """The model on at most ``steps`` of its grid's steps, evenly spaced: the teacher."""
+    import numpy as np
+
+    T = denoiser.process.T
+    if steps >= T:
+        return denoiser
+    return denoiser.on_grid(denoiser.process.subset(np.unique(np.round(np.linspace(0, T, steps + 1)).astype(np.int64))))
+
+
+def find_other(
+    denoiser: Denoiser, choosing: Samples, scoring: Samples, output: Path, request: Request, say: Say, as_json: bool
+) -> None:
+    """All of `find` for an objective that is not the ELBO alone."""
+    teacher = on_teacher_grid(denoiser, request.teacher_steps)
+    output.mkdir(parents=True, exist_ok=True)
+    trajectory = follow(teacher, choosing, output / "trajectory.safetensors", request, say)
+    if request.objective == "trajectory":
+        result, text = find_trajectory(teacher, scoring, trajectory, output, request, say)
+    else:
+        result, text = find_mixed(teacher, choosing, scoring, trajectory, output, request, say)
+    emit(as_json, result, text)
+
+
+def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: Say) -> Trajectory:
+    """The teacher's trajectories, with the conditioning of the data if it has any."""
+    from ..statistics.data import slice_conditioning
+    from ..statistics.trajectory import PAIRED, estimate_trajectory
+
+    count = request.trajectories if data.conditioning is None else min(request.trajectories, len(data))
+    conditioning = slice_conditioning(data.conditioning, slice(0, count))
+    batch_size = min(request.batch_size, 16)  # states of a whole batch are kept at every step
+    mixed = request.objective == "mixed"  # whose paths are chosen on the grid of the statistics
+    trajectory = estimate_trajectory(
+        teacher,
+        count,
+        request.seed,
+        batch_size,
+        kept=teacher.process.T if mixed else TEACHER_STEPS,
+        paired=PAIRED if request.sampler == "dpmpp_2m" and not mixed else 0,
+        conditioning=conditioning,
+        progress=request.progress,
+        checkpoint=path,
+    )
+    say(f"{path}: {count} trajectories of {teacher.process.T} steps")
+    return trajectory
+
+
+# --- trajectory -----------------------------------------------------------------------------------------------------------
+
+
+def find_trajectory(
+    teacher: Denoiser, scoring: Samples, trajectory: Trajectory, output: Path, request: Request, say: Say
+) -> tuple[dict[str, Any], str]:
+    """Schedules for a deterministic sampler, and how far they and others end from the teacher, from other noises."""
+    from ..evaluate.ode_strides import karras_stride
+    from ..objectives import trajectory_schedules
+    from ..schedule import even_stride, quadratic_stride
+
+    schedules = trajectory_schedules(trajectory, request.sampler, request.max_budget)
+    schedules.save(output / "schedules.json")
+    budgets = _budgets(schedules, request.budgets)
+    process = teacher.process
+    strides: dict[str, Callable[[int], Schedule]] = {
+        "even": lambda K: even_stride(process, K),
+        "quadratic": lambda K: quadratic_stride(process, K),
+        "karras": lambda K: karras_stride(process, K),
+        "dp": lambda K: schedules[K],
+    }
+    chosen = {
+        (name, K): replace(stride(K), options=schedules.options) for name, stride in strides.items() for K in budgets
+    }
+    distances = endpoint_distances(teacher, chosen, scoring, output / "endpoints.json", request, say)
+    predicted = {K: math.sqrt(c) for K, c in zip(schedules.budgets, schedules.provenance["costs"], strict=True)}
+    files = [str(output / name) for name in ("schedules.json", "endpoints.json", "trajectory.safetensors")]
+    result = {
+        "objective": "trajectory",
+        "sampler": request.sampler,
+        "distance": {name: {K: asdict(distances[name, K]) for K in budgets} for name in strides},
+        "predicted": {K: predicted[K] for K in budgets},
+        "files": files,
+    }
+    rows = {name: [_cell(distances[name, K]) for K in budgets] for name in strides}
+    rows["predicted"] = [f"{predicted[K]:.4f}" for K in budgets]
+    samples = next(iter(distances.values())).samples
+    return result, "\n".join(
+        [
+            f"Root mean square distance per dimension from the end points of {process.T} steps, {request.sampler}, {samples} "
+            "noises that chose nothing:",
+            _table(budgets, rows),
+            "",
+            "Written: " + ", ".join(files),
+        ]
+    )
+
+
+def endpoint_distances(
+    teacher: Denoiser,
+    schedules: dict[tuple[str, int], Schedule],
+    scoring: Samples,
+    path: Path,
+    request: Request,
+    say: Say,
+) -> dict[tuple[str, int], EndpointDistance]:
+    """Distances of every schedule's end points; what ``path`` holds of the same work is not done again."""
+    from ..evaluate.endpoints import EndpointDistance, endpoint_distance
+    from ..evaluate.sampling import sample
+    from ..reading.documents import read_json_object
+    from ..schedule import even_stride
+    from ..statistics.data import slice_conditioning
+    from ..statistics.progress import check_identity
+
+    n = len(scoring)
+    conditioning = slice_conditioning(scoring.conditioning, slice(0, n))
+    seed = request.seed + 1
+    identity = {
+        "format": "dpstride-endpoints-1",
+        "model": teacher.fingerprint,
+        "teacher": teacher.process.fingerprint,
+        "sampler": request.sampler,
+        "samples": n,
+        "seed": seed,
+    }
+    cells: dict[str, Any] = {}
+    if path.is_file():
+        document = read_json_object(path)
+        cells = document.pop("distances", {})
+        check_identity(path, document, identity)
+    ends: npt.NDArray[Any] | None = None
+    found = {}
+    for (name, K), schedule in schedules.items():
+        key = f"{name} {K} {schedule.times}"
+        if key not in cells:
+            if ends is None:
+                whole = even_stride(teacher.process, teacher.process.T)
+                ends = sample(
+                    teacher, whole, n, seed, None, conditioning, request.batch_size, "ddim", progress=request.progress
+                ).numpy()
+            samples = sample(teacher, schedule, n, seed, None, conditioning, request.batch_size).numpy()
+            cells[key] = asdict(endpoint_distance(samples, ends))
+            path.write_text(json.dumps({**identity, "distances": cells}, indent=1), encoding="utf-8")
+        found[name, K] = EndpointDistance(**cells[key])
+    say(f"{path}: {len(found)} paths from {n} other noises")
+    return found
+
+
+# --- mixed ----------------------------------------------------------------------------------------------------------------
+
+
+def find_mixed(
+    teacher: Denoiser,
+    choosing: Samples,
+    scoring: Samples,
+    trajectory: Trajectory,
+    output: Path,
+    request: Request,
+    say: Say,
+) -> tuple[dict[str, Any], str]:
+    """Schedules for bits/dim + λ · trajectory cost, scored as `find` scores; and the trade-off of each budget."""
+    from ..costs.elbo import elbo_costs
+    from ..costs.trajectory import trajectory_costs
+    from ..evaluate.comparison import compare
+    from ..objectives import mixed_schedules, trade_off
+    from ..report.figures import save_figures
+    from ..report.front import save_front
+    from ..report.text import comparison_table
+
+    statistics, steps = _statistics(teacher, choosing, output / "statistics.safetensors", request)
+    schedules = mixed_schedules(
+        statistics, trajectory, request.weight, request.variance, request.decoder, request.max_budget
+    )
+    schedules.save(output / "schedules.json")
+    elbo, distance = elbo_costs(statistics, request.variance, request.decoder), trajectory_costs(trajectory)
+    budgets = _budgets(schedules, request.budgets)
+    fronts = trade_off(elbo, distance, budgets)
+    if steps is not None:  # paths are scored where they go, without interpolation
+        kept = [schedules[K].steps for K in budgets] + [point.steps for front in fronts.values() for point in front]
+        steps = sorted({*steps, *(step for path in kept for step in path if step)})
+    heldout = _estimate(teacher, scoring, output / "heldout.safetensors", request, request.seed + 1, steps)
+    comparison = compare(schedules, heldout)
+    comparison.save(output / "comparison.json")
+    scores = elbo_costs(heldout, request.variance, request.decoder, elbo.fitted)
+    front = {
+        K: [
+            {**point.to_dict(), "heldout_bpd": scores.bpd(float(scores.step_nats(point.steps).sum()))}
+            for point in points
+        ]
+        for K, points in fronts.items()
+    }
+    document = {"format": "dpstride-front-1", "options": dict(schedules.options), "front": front}
+    (output / "front.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+    files = [output / name for name in ("schedules.json", "comparison.json", "front.json")]
+    files += save_figures(comparison, schedules, output) + save_front(front, request.weight, output)
+    result = {
+        "objective": "mixed",
+        "lambda": request.weight,
+        "front": front,
+        "best_budget": schedules.best_budget,
+        "warnings": list(comparison.warnings),
+        "files": [str(path) for path in files],
+    }
+    lines = [
+        comparison_table(comparison),
+        "",
+        "Trade-off, from the least bits/dim to the least trajectory cost:",
+    ]
+    for K, points in front.items():
+        ends = " → ".join(f"({p['heldout_bpd']:.3f}, {p['trajectory_cost']:.5f})" for p in (points[0], points[-1]))
+        lines.append(f"  {K:3d} steps, {len(points)} paths: (held-out bits/dim, trajectory cost) {ends}")
+    lines += [f"Note: {warning}" for warning in comparison.warnings]
+    return result, "\n".join([*lines, "", "Written: " + ", ".join(str(path) for path in files)])
+
+
+def _statistics(
+    denoiser: Denoiser, data: Samples, path: Path, request: Request
+) -> tuple[Statistics, Sequence[int] | None]:
+    """Statistics of the choosing data, at few steps where a tolerance allows it, and which."""
+    if request.tolerance is None or len(data) < 2:
+        return _estimate(denoiser, data, path, request, request.seed, None), None
+    from ..adaptive.loop import check_budgets, estimate_adaptively
+
+    wanted = check_budgets(request.budgets, denoiser.process.T, request.decoder, request.max_budget)
+    statistics, report = estimate_adaptively(
+        denoiser, data, None, request.seed, request.batch_size, data.data_range, wanted, request.tolerance,
+        request.variance, request.decoder, progress=request.progress, checkpoint=path,
+    )  # fmt: skip
+    return statistics, report.steps
+
+
+def _estimate(
+    denoiser: Denoiser, data: Samples, path: Path, request: Request, seed: int, steps: Sequence[int] | None
+) -> Statistics:
+    from ..statistics.estimate import estimate
+
+    return estimate(denoiser, data, None, seed, request.batch_size, data.data_range, request.progress, path, steps)
+
+
+# --- text -----------------------------------------------------------------------------------------------------------------
+
+
+def _budgets(schedules: ScheduleSet, wanted: tuple[int, ...] | None) -> list[int]:
+    """The budgets asked for, or the usual ones, as far as there are schedules of them."""
+    if wanted is not None:
+        return [schedules[K].budget for K in wanted]
+    return [K for K in BUDGETS if K in schedules] or [schedules.budgets[-1]]
+
+
+def _cell(distance: EndpointDistance) -> str:
+    return f"{distance.value:.4f} ± {distance.standard_error:.4f}"
+
+
+def _table(budgets: Sequence[int], rows: dict[str, list[str]]) -> str:
+    head = f"{'steps':<12}" + "".join(f"{K:>18}" for K in budgets)
+    return "\n".join(
+        [head, *(f"{name:<12}" + "".join(f"{cell:>18}" for cell in cells) for name, cells in rows.items())]
+    )

@@ -1,0 +1,79 @@
+"""`dpstride find --objective trajectory | mixed` on a model with an exact denoiser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpstride import ScheduleSet, Statistics, elbo_costs, even_stride, sample
+from dpstride.cli import _run
+from dpstride.statistics.trajectory import Trajectory
+from dpstride.zoo.mixture import mixture_data, mixture_denoiser
+
+MODEL = "from dpstride.zoo.mixture import mixture_denoiser\n\n\ndef model():\n    return mixture_denoiser(T=60)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "objective_model.py").write_text(MODEL, encoding="utf-8")
+    np.save(tmp_path / "data.npy", mixture_data(60, seed=0).numpy())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def find(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, object]:
+    words = ["find", "objective_model:model", "data.npy", "-o", "out", "--samples", "20", "--heldout-samples", "16"]
+    assert _run([*words, "--json", *more]) == 0
+    result: dict[str, object] = json.loads(capsys.readouterr().out)
+    return result
+
+
+@pytest.mark.parametrize("sampler", ["ddim", "dpmpp_2m"])
+def test_trajectory_schedules_are_found_scored_and_used(
+    folder: Path, capsys: pytest.CaptureFixture[str], sampler: str
+) -> None:
+    options = ["--objective", "trajectory", "--sampler", sampler, "--trajectories", "12", "--budgets", "4,8"]
+    result = find(capsys, *options)
+    schedules = ScheduleSet.load("out/schedules.json")
+    assert schedules.options["sampler"] == sampler
+    denoiser = mixture_denoiser(T=60)
+    teacher = sample(denoiser, even_stride(denoiser.process, 60), n=16, seed=1, sampler="ddim").double()
+    for K in (4, 8):
+        ends = sample(denoiser, schedules[K], n=16, seed=1).double()  # with the schedule's own sampler
+        distance = float((ends - teacher).square().mean().sqrt())
+        assert result["distance"]["dp"][str(K)]["value"] == pytest.approx(distance, rel=1e-5)  # type: ignore[index]
+    assert Trajectory.load("out/trajectory.safetensors").samples == 12
+    # The same command again takes everything from the files.
+    before = (folder / "out" / "endpoints.json").stat().st_mtime_ns
+    assert find(capsys, *options)["distance"] == result["distance"]
+    assert (folder / "out" / "endpoints.json").stat().st_mtime_ns == before
+
+
+def test_mixed_schedules_lie_between_the_two_ends(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--objective", "mixed", "--lambda", "5", "--trajectories", "12", "--budgets", "4,8", "--every-step"]
+    result = find(capsys, *options)
+    schedules = ScheduleSet.load("out/schedules.json")
+    assert schedules.options["lambda"] == 5.0
+    front = json.loads((folder / "out" / "front.json").read_text(encoding="utf-8"))["front"]
+    assert front == result["front"]
+    assert (folder / "out" / "front.png").stat().st_size > 1000
+    heldout = elbo_costs(Statistics.load("out/heldout.safetensors"))
+    for K in ("4", "8"):
+        (mine,) = [p for p in front[K] if p["lambda"][0] <= 5.0 and (p["lambda"][1] is None or p["lambda"][1] > 5.0)]
+        assert mine["steps"] == list(schedules[int(K)].steps)
+        assert mine["bpd"] == pytest.approx(schedules[int(K)].bpd)
+        assert mine["heldout_bpd"] == pytest.approx(heldout.bpd(float(heldout.step_nats(mine["steps"]).sum())))
+        bpd = [point["bpd"] for point in front[K]]
+        assert bpd == sorted(bpd)
+
+
+def test_bad_objectives_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["find", "objective_model:model", "data.npy", "-o", "out", "--objective"]
+    assert _run([*words, "fid"]) == 2
+    assert "'elbo', 'trajectory', 'mixed'" in capsys.readouterr().err
+    assert _run([*words, "trajectory", "--trajectories", "4", "--budgets", "99"]) == 2
+    assert "between 1 and T = 60" in capsys.readouterr().err
