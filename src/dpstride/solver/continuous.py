@@ -1,0 +1,158 @@
+"""From the best path on a grid to the best path in continuous time, for processes whose f and g are functions.
+
+Costs between any two times come from interpolated statistics: ln E Σ e² and the decoder's cost are monotone cubics in the
+noise coordinate of `statistics.interpolate`, and everything else in a step's cost is f and g themselves. Around every time of
+the path a few more are placed, the exact solver chooses among all of them, and when it stays where it is the spacing is halved. The
+path so far is always among the candidates, so no round makes it worse, and each is the exact optimum of its own grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..costs.decoder import Decoder
+from ..costs.elbo import elbo_costs
+from ..costs.steps import Variance, fixed_step
+from ..costs.table import CostTable
+from ..process import ForwardProcess
+from ..schedule import Fitted, Schedule
+from ..statistics.artefact import Statistics
+from ..statistics.interpolate import FLAT_BELOW
+
+Array = npt.NDArray[np.float64]
+AROUND = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+FINEST = 2.0**-12  # of a grid step
+
+
+@dataclass(frozen=True, eq=False)
+class ContinuousCosts:
+    """Costs of steps between any two times that lie between those of a grid; make it with `continuous_costs`."""
+
+    grid: CostTable
+    log_squared_error: Any = field(repr=False)  # u → ln E Σ e²
+    decoder_nats: Any = field(repr=False)  # u → L(t, 0)
+    log_decoder_variance: Any = field(repr=False)  # u → ln σ_0², None unless it is fitted
+    data_square: float
+
+    def process(self, times: Array) -> ForwardProcess:
+        """The same f and g at these times, ascending from 0."""
+        source = self.grid.process
+        assert source.f_function is not None
+        assert source.g_function is not None
+        return ForwardProcess.from_functions(source.f_function, source.g_function, times, source.name)
+
+    def fitted(self, process: ForwardProcess) -> Fitted:
+        """Interpolated numbers of `optimal` options."""
+        u = _coordinate(process, self.data_square)
+        m = self.grid.fitted.mean_squared_error
+        return Fitted(
+            None if m is None else np.append(np.nan, np.exp(self.log_squared_error(u)) / self.grid.dims),
+            None if self.log_decoder_variance is None else np.append(np.nan, np.exp(self.log_decoder_variance(u))),
+        )
+
+    def table(self, process: ForwardProcess) -> Array:
+        """L[t, s] in nats on the times of ``process``."""
+        u = _coordinate(process, self.data_square)
+        squared_error = np.append(0.0, np.exp(self.log_squared_error(u)))
+        fitted, variance, n = self.fitted(process), self.grid.options["variance"], process.T
+        L = np.full((n + 1, n + 1), np.inf)
+        for t in range(2, n + 1):
+            s = np.arange(1, t)
+            L[t, 1:t] = fixed_step(process, t, s, self.grid.dims, squared_error[t], variance, fitted)
+        L[1:, 0] = self.decoder_nats(u)
+        return L
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """A path in continuous time, and its cost by the same interpolated statistics beside that of the grid's path."""
+
+    schedule: Schedule
+    cost_nats: float
+    grid_cost_nats: float
+    rounds: int
+
+
+def continuous_costs(
+    statistics: Statistics, variance: Variance | None = None, decoder: Decoder = "upper"
+) -> ContinuousCosts:
+    """Costs in continuous time from ``statistics`` on a grid; options as in `elbo_costs`."""
+    from scipy.interpolate import PchipInterpolator
+
+    process = statistics.process
+    if process.f_function is None or process.g_function is None or (process.input_scale != 1.0).any():
+        raise ValueError(
+            f"Times between those of the grid need f and g as functions, and the process {process.name!r} is known at its grid "
+            "points only (or rescales its input). Continuous refinement is for processes made with from_functions, and "
+            "statistics estimated in this session: files do not hold functions."
+        )
+    grid = elbo_costs(statistics, variance, decoder)
+    if grid.options["variance"] == "learned_range" or decoder in ("respaced", "first_pair"):
+        raise ValueError(
+            "Continuous refinement knows the variances 'posterior', 'upper' and 'optimal' and the decoders 'upper' and "
+            f"'optimal', not {grid.options['variance']!r} with {decoder!r}."
+        )
+    data_square = float(statistics.data_square.mean())
+    u = _coordinate(process, data_square)
+    fitted = grid.fitted.decoder_variance
+    return ContinuousCosts(
+        grid,
+        PchipInterpolator(u, np.log(statistics.squared_error[1:].mean(axis=1))),
+        PchipInterpolator(u, grid.L[1:, 0]),
+        None if fitted is None else PchipInterpolator(u, np.log(fitted[1:])),
+        data_square,
+    )
+
+
+def refine_path(costs: ContinuousCosts, steps: Sequence[int]) -> Refined:
+    """The best times near the path ``steps`` of the grid, as many of them, from T to 0."""
+    from . import solve
+
+    grid_times, K = costs.grid.process.times, len(steps) - 1
+    at = np.array(steps[::-1], dtype=np.float64)  # fractional grid indices, ascending
+    T = float(costs.grid.process.T)
+    spacing, rounds = 0.5, 0
+
+    def times_of(indices: Array) -> Array:
+        return np.asarray(np.interp(indices, np.arange(T + 1.0), grid_times))
+
+    first: float | None = None
+    while spacing >= FINEST and K > 1:
+        around = (at[1:-1, None] + spacing * AROUND).ravel()
+        candidates = np.unique(np.concatenate([at, around[(around >= 1.0) & (around < T)]]))
+        solution = solve(costs.table(costs.process(times_of(candidates))), K)
+        chosen = candidates[solution.path(K)[::-1]]
+        rounds += 1
+        if first is None:
+            first = _cost(costs, times_of(at))
+        if np.array_equal(chosen, at):
+            spacing /= 2.0
+        at = chosen
+    process = costs.process(times_of(at))
+    cost = _cost(costs, times_of(at))
+    options: Mapping[str, Any] = costs.grid.options
+    schedule = Schedule(
+        process=process,
+        steps=tuple(range(K, -1, -1)),
+        bpd=costs.grid.bpd(cost),
+        options=options,
+        fitted=costs.fitted(process),
+        provenance={**costs.grid.provenance, "refined_from": [int(step) for step in steps]},
+    )
+    return Refined(schedule, cost, cost if first is None else first, rounds)
+
+
+def _cost(costs: ContinuousCosts, times: Array) -> float:
+    """Of the path through all of ``times``."""
+    L = costs.table(costs.process(times))
+    return float(np.diagonal(L, -1).sum())
+
+
+def _coordinate(process: ForwardProcess, data_square: float) -> Array:
+    """u = −ln(snr + c) from index 1, without the grid-dependent term of `interpolate.noise_coordinate`."""
+    return np.asarray(-np.log((process.f[1:] / process.g[1:]) ** 2 + FLAT_BELOW / max(data_square, 1e-12)))
