@@ -106,6 +106,20 @@ class Counted:
         return self.inner(x, time)
 
 
+class Watching:
+    """A network that notes, whenever it runs, whether a file is there; its fingerprint does not know of it."""
+
+    path: ClassVar[Path]
+    written: ClassVar[list[bool]] = []
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __call__(self, x: Any, time: Any) -> Any:
+        self.written.append(self.path.exists())
+        return self.inner(x, time)
+
+
 def ideal_network(process: ForwardProcess, spectrum: Array) -> Any:
     """E[x_0 given x_t] of Gaussian data, as a function without a state."""
     f, g, v = torch.tensor(process.f), torch.tensor(process.g), torch.tensor(spectrum)
@@ -185,6 +199,27 @@ def test_an_interrupted_estimate_goes_on_and_ends_the_same(tmp_path: Path) -> No
     uninterrupted, same = run(None)
     assert same == report
     np.testing.assert_allclose(resumed.squared_error, uninterrupted.squared_error, rtol=1e-12)
+
+
+def test_the_whole_table_is_filled_and_written_once_at_the_end(tmp_path: Path) -> None:
+    """A table of thousands of steps takes longer to fill and to write than a round takes to run the network."""
+    path, seen = tmp_path / "rows.safetensors", Watching.written
+    Watching.path = path
+    seen.clear()
+    denoiser = Denoiser(Watching(ideal_network(PROCESS, SPECTRUM)), PROCESS, predicts="x0", clip=None, shape=(DIMS,))
+    arguments: dict[str, Any] = {"data_range": "continuous", "budgets": BUDGETS, "tolerance": 0.05}
+    statistics, report = estimate_adaptively(denoiser, gaussian_images(32, 1), checkpoint=path, **arguments)
+    assert report.rounds > 1
+    assert seen
+    assert not any(seen)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name], "what was kept meanwhile is gone"
+    saved = Statistics.load(path)
+    np.testing.assert_array_equal(saved.squared_error, statistics.squared_error)
+    assert (saved.squared_error[1:] > 0.0).all()
+    seen.clear()
+    again, same = estimate_adaptively(denoiser, gaussian_images(32, 1), checkpoint=path, **arguments)
+    assert (same, seen) == (report, [])
+    np.testing.assert_array_equal(again.squared_error, statistics.squared_error)
 
 
 def test_optimise_with_a_tolerance_records_what_it_believes(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def estimate_adaptively(
         checkpoint: a file to which finished rows are written, and from which the work resumes.
     """
     from ..statistics.data import Samples
-    from ..statistics.estimate import estimate
+    from ..statistics.estimate import estimate, estimate_rows
 
     options = check_options(denoiser.process, denoiser.variance, variance, decoder)
     wanted = check_budgets(budgets, denoiser.process.T, decoder)
@@ -80,24 +80,24 @@ def estimate_adaptively(
 
     def evaluate(steps: Sequence[int]) -> Statistics:
         nonlocal known
-        if known is not None:  # the same denoiser, even if running it changed what it tells of itself
-            known = replace(known, model=denoiser.describe())
-        known = estimate(
-            denoiser,
-            gathered,
-            None,
-            seed,
-            batch_size,
-            gathered.data_range,
-            progress,
-            checkpoint,
-            steps,
-            skip_nonfinite,
-            known,
+        known = estimate_rows(
+            denoiser, gathered, seed, batch_size, progress, checkpoint, steps, skip_nonfinite, _renamed(known, denoiser)
         )
         return known
 
-    return refine(denoiser.process, evaluate, data_square, options, wanted, tolerance, max_steps)
+    def finish(steps: Sequence[int]) -> Statistics:
+        reuse = _renamed(known, denoiser)
+        return estimate(
+            denoiser, gathered, None, seed, batch_size, gathered.data_range, progress, checkpoint, steps, skip_nonfinite,
+            reuse,
+        )  # fmt: skip
+
+    return refine(denoiser.process, evaluate, data_square, options, wanted, tolerance, max_steps, finish)
+
+
+def _renamed(known: Statistics | None, denoiser: Denoiser) -> Statistics | None:
+    """The same denoiser, even if running it changed what it tells of itself."""
+    return None if known is None else replace(known, model=denoiser.describe())
 
 
 def refine(
@@ -108,9 +108,11 @@ def refine(
     budgets: Sequence[int],
     tolerance: float = TOLERANCE,
     max_steps: int | None = None,
+    finish: Evaluate | None = None,
 ) -> tuple[Statistics, AdaptiveReport]:
     """The loop itself. ``evaluate`` returns statistics whose rows at the given grid indices are estimated.
 
+    Other rows are filled in once, at the end: by ``finish`` if there is one, to which the indices are given once more.
     ``data_square`` is about E Σ x_0², which tells from where on noise drowns everything. Rows beyond those asked for (a
     resumed file may have them) are not looked at, so that the result is the same whether the work was interrupted or not.
     """
@@ -148,8 +150,11 @@ def refine(
         stopped=stopped,
         samples_needed=needed,
     )
-    same = bool((statistics.evaluated == mask).all())
-    return (statistics if same else fill(statistics, mask)), report
+    if finish is not None:
+        statistics = finish(steps.tolist())
+        if (statistics.evaluated == mask).all():
+            return statistics, report
+    return fill(statistics, mask), report
 
 
 def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:

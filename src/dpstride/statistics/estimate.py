@@ -69,6 +69,56 @@ def estimate(
             of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
         reuse: statistics of the same work, evaluated at other ``steps``: their evaluated rows are taken over.
     """
+    return _estimate(
+        denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint, steps, skip_nonfinite, reuse, True
+    )
+
+
+def estimate_rows(
+    denoiser: Denoiser,
+    data: Samples,
+    seed: int,
+    batch_size: int,
+    progress: bool,
+    checkpoint: str | os.PathLike[str] | None,
+    steps: Iterable[int],
+    skip_nonfinite: bool,
+    reuse: Statistics | None,
+) -> Statistics:
+    """`estimate` at ``steps`` for work that is not done yet: other rows are left empty, and no file is written.
+
+    What was computed is kept in the folder ``checkpoint.progress``, where the next call and `estimate` find it.
+    """
+    return _estimate(
+        denoiser,
+        data,
+        None,
+        seed,
+        batch_size,
+        data.data_range,
+        progress,
+        checkpoint,
+        steps,
+        skip_nonfinite,
+        reuse,
+        False,
+    )
+
+
+def _estimate(
+    denoiser: Denoiser,
+    data: Any,
+    samples: int | None,
+    seed: int,
+    batch_size: int,
+    data_range: object,
+    progress: bool,
+    checkpoint: str | os.PathLike[str] | None,
+    steps: Iterable[int] | None,
+    skip_nonfinite: bool,
+    reuse: Statistics | None,
+    whole: bool,
+) -> Statistics:
     seed = check_seed(seed)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
@@ -76,8 +126,9 @@ def estimate(
     wanted = _check_steps(steps, denoiser)
     warn_about_clipping(denoiser, gathered)
     work = _Work(denoiser, gathered, seed, batch_size, wanted, skip_nonfinite, progress)
+    path = None if checkpoint is None else Path(checkpoint)
     try:
-        return work.lead(None if checkpoint is None else Path(checkpoint), reuse) if work.workers.main else work.help()
+        return work.lead(path, reuse, whole) if work.workers.main else work.help()
     except BaseException as error:
         work.workers.fail(error)
         raise
@@ -102,8 +153,8 @@ class _Work:
         self.identity = identity_of(denoiser, data, seed)
         self.passes = Passes(denoiser, data, seed, batch_size, skip_nonfinite)
 
-    def lead(self, path: Path | None, reuse: Statistics | None) -> Statistics:
-        """What the main process does: find what is there, have the rest computed, and write the result."""
+    def lead(self, path: Path | None, reuse: Statistics | None, whole: bool) -> Statistics:
+        """What the main process does: find what is there, have the rest computed, and if ``whole`` fill and write."""
         self.workers.share(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse")]
         folder = None if path is None else artefact.progress_folder(path)
@@ -113,6 +164,8 @@ class _Work:
                 return self._end(known[-1])
         with contextlib.nullcontext() if folder is None else Progress(folder, self.identity) as progress:
             statistics = self._rows(known, progress).statistics()
+            if not whole:
+                return self._end(statistics)
             if not statistics.evaluated[1:].all():
                 statistics = fill(statistics, statistics.evaluated)
             if path is not None and progress is not None:

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ..process import ForwardProcess
-from . import artefact
+from . import artefact, kernels
 from .artefact import BLOCK_NODES, Statistics
-from .bins import BinnedRows, chebyshev_matrix, chebyshev_nodes, moments_of
+from .bins import MOMENTS, BinnedRows, chebyshev_matrix, chebyshev_nodes
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 LEAST = 1e-300  # stands for zero where a logarithm is taken
 LEAST_LOG_NATS = -20.0  # where the decoder is all but certain, blocks do not differ
+ROWS_AT_ONCE = 256
 FLAT_BELOW = 0.1  # of the snr at which the data's whole square equals the noise: nothing changes further out
 
 
@@ -144,6 +144,10 @@ class Place:
         w = float(self.weight[t])
         return [(int(self.below[t]), 1.0 - w), (int(self.above[t]), w)]
 
+    def sides(self, t: npt.NDArray[np.int64]) -> list[tuple[npt.NDArray[np.int64], Array]]:
+        """Evaluated neighbours of each t, all below and then all above, and their weights."""
+        return [(self.below[t], 1.0 - self.weight[t]), (self.above[t], self.weight[t])]
+
     def mix(self, values: Array, t: npt.NDArray[np.int64]) -> Array:
         """Weighted means of the neighbours' rows, for each t."""
         w = self.weight[t].reshape(-1, *[1] * (values.ndim - 1))
@@ -191,9 +195,9 @@ def _filled_residuals(filled: Statistics, known: BinnedRows, place: Place) -> Bi
         q = np.concatenate([q * scale for (q, _, _), _, scale in parts])
         weights = np.concatenate([share * weights for (_, weights, _), share, _ in parts])
         edge = np.concatenate([edge for (_, _, edge), _, _ in parts])
-        at, z = mesh.locate(torch.from_numpy(q).clamp(-mesh.reach, mesh.reach))
-        index = at + mesh.bins * torch.from_numpy(edge)
-        return _kept(moments_of(index, z, torch.from_numpy(weights), 2 * mesh.bins))
+        sums = np.zeros((2 * mesh.bins, MOMENTS))
+        kernels.add_weighted_residuals(mesh, q.clip(-mesh.reach, mesh.reach), edge, weights, sums)
+        return _kept(sums)
 
     return _with_rows(known, place, row)
 
@@ -202,14 +206,15 @@ def _filled_fractions(filled: Statistics, known: BinnedRows, place: Place) -> Bi
     assert filled.fraction_sum is not None
     fraction = filled.fraction_sum.mean(axis=1) / filled.dims
     squared_error = filled.squared_error.mean(axis=1)
+    mesh_of = cache(filled.fraction_mesh)
 
     @cache
     def points_of(a: int) -> tuple[Array, Array]:
         bins, weights = known.row(a)
-        return filled.fraction_mesh(a).points(bins).ravel(), weights.swapaxes(0, 1).reshape(2, -1)
+        return mesh_of(a).points(bins).ravel(), weights.swapaxes(0, 1).reshape(2, -1)
 
     def row(t: int) -> tuple[npt.NDArray[np.int64], Array]:
-        mesh = filled.fraction_mesh(t)
+        mesh = mesh_of(t)
         parts = [
             (points_of(a), np.array([[share], [share * _ratio(squared_error[t], squared_error[a])]]))
             for a, share in place.neighbours(t)
@@ -219,16 +224,17 @@ def _filled_fractions(filled: Statistics, known: BinnedRows, place: Place) -> Bi
         shift = fraction[t] - sum(share * fraction[a] for a, share in place.neighbours(t))
         phi = np.concatenate([phi for (phi, _), _ in parts]) + shift
         weights = np.concatenate([weights * scale for (_, weights), scale in parts], axis=1)
-        at, z = mesh.locate(torch.from_numpy(phi).clamp(-mesh.LIMIT, mesh.LIMIT))
-        return _kept(np.stack([moments_of(at, z, torch.from_numpy(each), mesh.bins) for each in weights], axis=1))
+        sums = np.zeros((mesh.bins, 2, MOMENTS))
+        kernels.add_weighted_fractions(mesh, phi.clip(-mesh.LIMIT, mesh.LIMIT), weights, sums)
+        return _kept(sums)
 
     return _with_rows(known, place, row)
 
 
 def _kept(moments: Array) -> tuple[npt.NDArray[np.int64], Array]:
-    """Bins that hold anything, of moments [MOMENTS, ..., bins], as a row of `BinnedRows`."""
-    bins = np.flatnonzero(moments.reshape(-1, moments.shape[-1]).any(axis=0))
-    return bins, np.moveaxis(moments[..., bins], (-1, 0), (0, -1))
+    """Bins that hold anything, of moments [bins, ..., MOMENTS], as a row of `BinnedRows`."""
+    bins = np.flatnonzero(moments.reshape(len(moments), -1).any(axis=1))
+    return bins, moments[bins]
 
 
 def _with_rows(
@@ -248,13 +254,13 @@ def _with_rows(
 
 def _filled_decoder_blocks(filled: Statistics, place: Place) -> Array:
     assert filled.decoder_blocks is not None
-    blocks = filled.decoder_blocks.copy()
-    sigma_range = partial(artefact.decoder_log_sigma_range, filled.process, filled.data_range)
-    for t in place.missing:
-        log_sigma = chebyshev_nodes(*sigma_range(t), BLOCK_NODES)
+    blocks, missing = filled.decoder_blocks.copy(), np.array(place.missing, dtype=np.int64)
+    limits = _limits(place, lambda t: artefact.decoder_log_sigma_range(filled.process, filled.data_range, t))
+    for t in _parts(missing):
+        log_sigma = _nodes_of(limits[t])
         blocks[t] = sum(
-            share * np.maximum(blocks[a], LEAST_LOG_NATS) @ _to_nodes(sigma_range(a), log_sigma)
-            for a, share in place.neighbours(t)
+            share[:, None, None] * np.maximum(blocks[a], LEAST_LOG_NATS) @ _to_nodes(limits[a], log_sigma)
+            for a, share in place.sides(t)
         )
     return blocks
 
@@ -262,35 +268,73 @@ def _filled_decoder_blocks(filled: Statistics, place: Place) -> Array:
 def _filled_fraction_blocks(filled: Statistics, place: Place) -> Array:
     assert filled.fraction_blocks is not None
     assert filled.fraction_bins is not None
-    blocks, process = filled.fraction_blocks.copy(), filled.process
+    blocks, missing = filled.fraction_blocks.copy(), np.array(place.missing, dtype=np.int64)
     sizes = np.bincount(filled.block_of_sample) / filled.samples
-    for t in place.missing:
-        delta = chebyshev_nodes(*artefact.fraction_range(process, t), BLOCK_NODES)
-        bins, weights = filled.fraction_bins.row(t)
-        decay = np.exp(-filled.fraction_mesh(t).points(bins)[..., None] * delta).reshape(-1, BLOCK_NODES)
-        mean = weights.swapaxes(0, 1).reshape(2, -1) @ decay / filled.samples
+    limits = _limits(place, lambda t: artefact.fraction_range(filled.process, t))
+    ratios = np.zeros_like(blocks)
+    known = np.flatnonzero(place.mask)
+    ratios[known] = _log_ratio(blocks[known], sizes)
+    for part in _parts(missing):
+        delta = _nodes_of(limits[part])
+        mean = np.array([_fraction_means(filled, int(t), each) for t, each in zip(part, delta, strict=True)])
         ratio = sum(
-            share * _log_ratio(blocks[a], sizes) @ _to_nodes(artefact.fraction_range(process, a), delta)
-            for a, share in place.neighbours(t)
+            share[:, None, None, None] * ratios[a] @ _to_nodes(limits[a], delta)[:, None]
+            for a, share in place.sides(part)
         )
-        blocks[t] = _about(mean, ratio, sizes)
+        blocks[part] = _about(mean, ratio, sizes)
     return blocks
 
 
-def _to_nodes(limits: tuple[float, float], at: Array) -> Array:
-    """Matrix [BLOCK_NODES, len(at)] from values at the nodes of ``limits`` to values at ``at``, held beyond the limits."""
-    return chebyshev_matrix(*limits, BLOCK_NODES, at).T
+def _fraction_means(filled: Statistics, t: int, delta: Array) -> Array:
+    """E Σ exp(−φδ) and E Σ e² exp(−φδ) from the bins of t, [2, len(delta)]."""
+    assert filled.fraction_bins is not None
+    bins, weights = filled.fraction_bins.row(t)
+    decay = np.exp(-filled.fraction_mesh(t).points(bins)[..., None] * delta).reshape(-1, delta.size)
+    return np.asarray(weights.swapaxes(0, 1).reshape(2, -1) @ decay / filled.samples)
+
+
+def _parts(rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Rows in parts whose blocks fit into memory many times over."""
+    return [rows[first : first + ROWS_AT_ONCE] for first in range(0, rows.size, ROWS_AT_ONCE)]
+
+
+def _limits(place: Place, of: Callable[[int], tuple[float, float]]) -> Array:
+    """The ends of the interval of every row that is filled or evaluated, [T + 1, 2]."""
+    limits = np.zeros((place.mask.size, 2))
+    for t in {*place.missing, *np.flatnonzero(place.mask).tolist()}:
+        limits[t] = of(t)
+    return limits
+
+
+def _nodes_of(limits: Array) -> Array:
+    """Chebyshev nodes of each interval, [rows, BLOCK_NODES]."""
+    unit = chebyshev_nodes(0.0, 1.0, BLOCK_NODES)
+    return np.asarray(limits[:, :1] + (limits[:, 1:] - limits[:, :1]) * unit)
+
+
+def _to_nodes(limits: Array, at: Array) -> Array:
+    """For each row, matrix [BLOCK_NODES, n] from values at the nodes of ``limits`` to those ``at``, held beyond them."""
+    width = limits[:, 1:] - limits[:, :1]
+    # An empty interval has all its nodes in one place, and one value.
+    unit = np.divide(at - limits[:, :1], width, out=np.full(at.shape, 0.5), where=width > 0.0)
+    matrix = chebyshev_matrix(0.0, 1.0, BLOCK_NODES, unit.ravel())
+    return matrix.reshape(*at.shape, BLOCK_NODES).swapaxes(1, 2)
 
 
 def _log_ratio(log_blocks: Array, sizes: Array) -> Array:
-    """ln of block over mean, [B, ..., J], for blocks given by their logarithms."""
-    return np.asarray(log_blocks - np.log(np.tensordot(sizes, np.exp(log_blocks), 1).clip(min=LEAST)))
+    """ln of block over mean, [rows, B, ..., J], for blocks given by their logarithms."""
+    return np.asarray(log_blocks - np.log(_mean_of_blocks(sizes, np.exp(log_blocks)).clip(min=LEAST)))
 
 
 def _about(mean: Array, log_ratio: Any, sizes: Array) -> Array:
-    """ln of blocks with these ratios and exactly this mean."""
-    correction = np.log(np.tensordot(sizes, np.exp(log_ratio), 1))
-    return np.asarray(np.log(np.maximum(mean, LEAST)) + log_ratio - correction)
+    """ln of blocks [rows, B, ..., J] with these ratios and exactly this mean [rows, ..., J]."""
+    correction = np.log(_mean_of_blocks(sizes, np.exp(log_ratio)))
+    return np.asarray(np.log(np.maximum(mean, LEAST))[:, None] + log_ratio - correction)
+
+
+def _mean_of_blocks(sizes: Array, blocks: Array) -> Array:
+    """Means over axis 1, which is kept."""
+    return np.asarray(np.tensordot(blocks, sizes, ([1], [0]))[:, None])
 
 
 # --- the learned decoder ----------------------------------------------------------------------------------------------
@@ -304,22 +348,33 @@ def _filled_learned_decoder(filled: Statistics, place: Place) -> tuple[Array, Ar
     mean, blocks = filled.learned_decoder.copy(), filled.learned_decoder_blocks.copy()
     upper = filled.decoder_upper.mean(axis=1)
     sizes = np.bincount(filled.block_of_sample) / filled.samples
-    for t in place.missing:
+    missing = np.array(place.missing, dtype=np.int64)
+    # Where there are more second steps than nodes, all rows have the same nodes, in units of their largest δ.
+    alike = process.T - place.above[missing] > size
+    for t in _parts(missing[alike]):
+        ratio, by_block = 0.0, 0.0
+        for a, share in place.sides(t):
+            w = share[:, None]
+            ratio = ratio + w * _ratio(mean[a], upper[a][:, None])
+            by_block = by_block + w[..., None] * _ratio(blocks[a], mean[a][:, None])
+        mean[t] = upper[t][:, None] * ratio
+        blocks[t] = mean[t][:, None] * by_block / _mean_of_blocks(sizes, np.asarray(by_block))
+    for t in missing[~alike].tolist():
         nodes = artefact.learned_decoder_nodes(process, t, size)
         z = nodes / artefact.learned_decoder_delta(process, t)[0]
         # T is the last step of no pair, so it has no learned decoder: next to it the other neighbour stands alone.
-        neighbours = [(a, share) for a, share in place.neighbours(t) if a < process.T]
-        total = sum(share for _, share in neighbours)
-        ratio = np.zeros(nodes.size)
-        by_block = np.zeros((len(sizes), nodes.size))
-        for a, share in neighbours:
-            at = _at_positions(process, a, size, z)
-            curve = mean[a, : at.shape[0]] @ at
-            ratio += share / total * _ratio(curve, upper[a])
-            by_block += share / total * _ratio(blocks[a, :, : at.shape[0]] @ at, curve)
+        neighbours = [(near, part) for near, part in place.neighbours(t) if near < process.T]
+        total = sum(part for _, part in neighbours)
+        of_row = np.zeros(nodes.size)
+        of_blocks = np.zeros((len(sizes), nodes.size))
+        for near, part in neighbours:
+            at = _at_positions(process, near, size, z)
+            curve = mean[near, : at.shape[0]] @ at
+            of_row += part / total * _ratio(curve, upper[near])
+            of_blocks += part / total * _ratio(blocks[near, :, : at.shape[0]] @ at, curve)
         mean[t], blocks[t] = 0.0, 0.0
-        mean[t, : nodes.size] = upper[t] * ratio
-        blocks[t, :, : nodes.size] = upper[t] * ratio * by_block / (sizes @ by_block)
+        mean[t, : nodes.size] = upper[t] * of_row
+        blocks[t, :, : nodes.size] = upper[t] * of_row * of_blocks / (sizes @ of_blocks)
     return mean, blocks
 
 

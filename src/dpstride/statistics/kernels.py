@@ -45,6 +45,18 @@ def add_fractions(mesh: EvenMesh, fraction: Array, squared: Array, block: Indice
     _add_fractions(fraction, squared, block, mesh.LIMIT, mesh.width, sums)
 
 
+def add_weighted_residuals(
+    mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], weights: Array, sums: Array
+) -> None:
+    """The same of residuals [n] with ``weights`` [n], to ``sums`` [2 · bins, MOMENTS]."""
+    _add_weighted_residuals(q, edge, weights, mesh.centre, mesh.sigma, _BEGIN, sums)
+
+
+def add_weighted_fractions(mesh: EvenMesh, fraction: Array, weights: Array, sums: Array) -> None:
+    """The same of φ [n] with two ``weights`` [2, n], to ``sums`` [bins, 2, MOMENTS]."""
+    _add_weighted_fractions(fraction, weights, mesh.LIMIT, mesh.width, sums)
+
+
 def locate(mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], Array]:
     """Bin of each residual, those of edge levels after the others, and its position in the bin."""
     index, position = np.empty(q.shape, dtype=np.int32), np.empty(q.shape)
@@ -115,6 +127,32 @@ def _add_fractions(fraction: Array, squared: Array, block: Indices, limit: float
             for order in range(MOMENTS):
                 to[0, order] += previous
                 to[1, order] += weight * previous
+                previous, current = current, 2.0 * z * current - previous
+
+
+@_compiled
+def _add_weighted_residuals(
+    q: Array, edge: Any, weights: Array, centre: float, sigma: float, begin: Array, sums: Array
+) -> None:
+    for i in range(q.size):
+        index, z = _graded(q[i], centre, sigma, begin)
+        to = sums[index + (2 * SIDE if edge[i] else 0)]
+        previous, current = weights[i], z * weights[i]
+        for order in range(MOMENTS):
+            to[order] += previous
+            previous, current = current, 2.0 * z * current - previous
+
+
+@_compiled
+def _add_weighted_fractions(fraction: Array, weights: Array, limit: float, width: float, sums: Array) -> None:
+    for i in range(fraction.size):
+        place = (fraction[i] + limit) / width
+        index = min(max(int(place), 0), sums.shape[0] - 1)
+        z = min(max(2.0 * (place - index) - 1.0, -1.0), 1.0)
+        for kind in range(2):
+            previous, current = weights[kind, i], z * weights[kind, i]
+            for order in range(MOMENTS):
+                sums[index, kind, order] += previous
                 previous, current = current, 2.0 * z * current - previous
 
 
