@@ -19,7 +19,7 @@ import click
     "k-diffusion: sigmas with the final 0, also for diffusers' Euler. sigmas: without it. csv: a table. "
     "json: a schedule file of this budget.",
 )
-@click.option("--budget", type=int, required=True, help="Number of steps.")
+@click.option("--budget", "-k", type=int, required=True, help="Number of steps.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here instead of standard output.")
 def export_command(schedules: str, target: str, budget: int, output: str | None) -> None:
     """Write the schedule of one budget for another sampler.
