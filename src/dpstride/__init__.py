@@ -35,6 +35,14 @@ _HOME = {
     "AdaptiveReport": "adaptive.report",
     "optimise": "pipeline",
     "schedules_from": "pipeline",
+    "Trajectory": "statistics.trajectory",
+    "estimate_trajectory": "statistics.trajectory",
+    "TrajectoryTable": "costs.trajectory",
+    "trajectory_costs": "costs.trajectory",
+    "trajectory_schedules": "objectives",
+    "mixed_schedules": "objectives",
+    "trade_off": "objectives",
+    "refine_schedule": "objectives",
     "Likelihood": "evaluate.likelihood",
     "bits_per_dim": "evaluate.likelihood",
     "score": "evaluate.likelihood",
@@ -54,6 +62,8 @@ if TYPE_CHECKING:
     from .adaptive.report import AdaptiveReport as AdaptiveReport
     from .costs.elbo import elbo_costs as elbo_costs
     from .costs.table import CostTable as CostTable
+    from .costs.trajectory import TrajectoryTable as TrajectoryTable
+    from .costs.trajectory import trajectory_costs as trajectory_costs
     from .denoiser import Denoiser as Denoiser
     from .denoiser import NonFiniteError as NonFiniteError
     from .denoiser import Prediction as Prediction
@@ -67,6 +77,10 @@ if TYPE_CHECKING:
     from .evaluate.sampling import sample as sample
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
+    from .objectives import mixed_schedules as mixed_schedules
+    from .objectives import refine_schedule as refine_schedule
+    from .objectives import trade_off as trade_off
+    from .objectives import trajectory_schedules as trajectory_schedules
     from .pipeline import optimise as optimise
     from .pipeline import schedules_from as schedules_from
     from .process import ForwardProcess as ForwardProcess
@@ -84,6 +98,8 @@ if TYPE_CHECKING:
     from .statistics.artefact import StatisticsFileError as StatisticsFileError
     from .statistics.estimate import estimate as estimate
     from .statistics.files import read_data as read_data
+    from .statistics.trajectory import Trajectory as Trajectory
+    from .statistics.trajectory import estimate_trajectory as estimate_trajectory
 
 
 def __getattr__(name: str) -> Any:

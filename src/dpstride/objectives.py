@@ -2,6 +2,7 @@
 
 denoiser → trajectory → costs → solution → schedules                       for deterministic samplers
 statistics, trajectory → both costs → solution → schedules, or their front  for one path that serves both
+statistics → costs in continuous time → solution, again and again → schedule  for times between those of the grid
 
 The default of everything stays the paper's objective.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .costs.steps import Variance
     from .costs.table import CostTable
     from .costs.trajectory import Combine, OdeSampler, TrajectoryTable, Weight
+    from .solver.continuous import Refined
     from .statistics.artefact import Statistics
     from .statistics.trajectory import Trajectory
 
@@ -129,3 +131,17 @@ def trade_off(elbo: CostTable, trajectory: TrajectoryTable, budgets: Sequence[in
             for corner in corners(best, costs)
         ]
     return fronts
+
+
+def refine_schedule(
+    statistics: Statistics, budget: int, variance: Variance | None = None, decoder: Decoder = "upper"
+) -> Refined:
+    """The best times of ``budget`` steps in continuous time, from the best path on the grid of ``statistics``.
+
+    Its schedule is on a process of its own, so the model goes there: ``denoiser.on_grid(refined.schedule.process)``.
+    """
+    from .solver import solve
+    from .solver.continuous import continuous_costs, refine_path
+
+    costs = continuous_costs(statistics, variance, decoder)
+    return refine_path(costs, solve(costs.grid, budget).path(budget))

@@ -2,8 +2,9 @@
 
 Costs between any two times come from interpolated statistics: ln E Σ e² and the decoder's cost are monotone cubics in the
 noise coordinate of `statistics.interpolate`, and everything else in a step's cost is f and g themselves. Around every time of
-the path a few more are placed, the exact solver chooses among all of them, and when it stays where it is the spacing is halved. The
-path so far is always among the candidates, so no round makes it worse, and each is the exact optimum of its own grid.
+the path a few more are placed, the exact solver chooses among all of them, and when it stays where it is the spacing is
+halved. The path so far is always among the candidates, so no round makes it worse, and each is the exact optimum of its own
+grid.
 """
 
 from __future__ import annotations
