@@ -54,17 +54,22 @@ def child(folder: str, environment: dict[str, str], words: list[str]) -> None:
 
 def wait(pid: int) -> None:
     _, status = os.waitpid(pid, 0)
-    print(pid, os.waitstatus_to_exitcode(status), flush=True)
+    say(f"{pid} {os.waitstatus_to_exitcode(status)}")
+
+
+def say(line: str) -> None:
+    """In one write: print() makes several, and those of two threads may mix."""
+    os.write(1, f"{line}\n".encode())
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print("ready", flush=True)
+    say("ready")
     for line in sys.stdin:
         folder, environment, words = json.loads(line)
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             child(folder, environment, words)
-        print(pid, flush=True)
+        say(str(pid))
         threading.Thread(target=wait, args=(pid,), daemon=True).start()
