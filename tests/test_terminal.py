@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import struct
@@ -15,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstride.cli import _run
+import dpstride
+from dpstride.cli import _run, cli
 
 MODEL = """
 import torch
@@ -107,6 +109,20 @@ def test_nothing_moves_where_no_terminal_is(folder: Path, capfd: pytest.CaptureF
     for text in (out, err):
         assert "\x1b" not in text
         assert "\r" not in text
+
+
+def test_every_verb_speaks_to_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, command in cli.commands.items():
+        assert "--json" in {option for parameter in command.params for option in parameter.opts}, name
+    path, file = tmp_path / "schedules.json", tmp_path / "list.txt"
+    dpstride.even_stride(dpstride.ForwardProcess.linear(1000), 4).save(path)
+    words = ["export", str(path), "--to", "diffusers", "-k", "4", "--json"]
+    assert _run(words) == 0
+    assert _run([*words, "-o", str(file)]) == 0
+    printed, written = map(json.loads, capsys.readouterr().out.splitlines())
+    assert printed == {"to": "diffusers", "budget": 4, "value": [999, 749, 499, 249]}
+    assert written == {"to": "diffusers", "budget": 4, "file": str(file)}
+    assert json.loads(file.read_text()) == printed["value"]
 
 
 @pytest.mark.parametrize(

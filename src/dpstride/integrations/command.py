@@ -21,7 +21,8 @@ import click
 )
 @click.option("--budget", "-k", type=int, required=True, help="Number of steps.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here instead of standard output.")
-def export_command(schedules: str, target: str, budget: int, output: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def export_command(schedules: str, target: str, budget: int, output: str | None, as_json: bool) -> None:
     """Write the schedule of one budget for another sampler.
 
     \b
@@ -38,6 +39,7 @@ def export_command(schedules: str, target: str, budget: int, output: str | None)
             if output is None:
                 raise click.UsageError("--to json writes a file: give -o FILE.")
             schedule.save(output)
+            _print(as_json, target, budget, output, "")
             return
         match target:
             case "diffusers":
@@ -52,7 +54,16 @@ def export_command(schedules: str, target: str, budget: int, output: str | None)
                 text = export.to_csv(schedule).rstrip("\n")
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if output is None:
-        click.echo(text)
-    else:
+    if output is not None:
         Path(output).write_text(text + "\n", encoding="utf-8")
+    _print(as_json, target, budget, output, text)
+
+
+def _print(as_json: bool, target: str, budget: int, output: str | None, text: str) -> None:
+    """The export itself, unless it went to a file; for machines with what it is."""
+    if as_json:
+        value = json.loads(text) if text.startswith("[") else text
+        where = {"file": output} if output is not None else {"value": value}
+        click.echo(json.dumps({"to": target, "budget": budget, **where}))
+    elif output is None:
+        click.echo(text)
