@@ -21,8 +21,10 @@ function shape(tag, attributes = {}, ...children) {
   return made;
 }
 
-const fixed = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : '–');
-const grouped = (value) => value.toLocaleString('en');
+const fixed = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits).replace('-', '−') : '–');
+// A time or noise level of the grid: whole as it is, else six digits.
+const level = (value) => (Number.isFinite(value) ? Number(value.toPrecision(6)).toLocaleString('en', {maximumSignificantDigits: 6}) : value > 0 ? '∞' : '−∞').replace('-', '−');
+const logarithm = (value, digits = 3) => (Number.isFinite(value) ? fixed(value, digits) : level(value));
 const round = (value) => Math.round(value * 100) / 100;
 
 // Three significant digits, for costs that span decades.
@@ -30,9 +32,9 @@ function significant(value) {
   if (!Number.isFinite(value)) return '–';
   if (value === 0) return '0';
   const size = Math.abs(value);
-  if (size < 1e-4 || size >= 1e5) return value.toExponential(1).replace('e-', ' × 10^−').replace('e+', ' × 10^')
+  if (size < 1e-4 || size >= 1e5) return value.toExponential(1).replace(/^-/, '−').replace('e-', ' × 10^−').replace('e+', ' × 10^')
     .replace(/\^(−?\d+)/, (_, power) => [...power].map((c) => (c === '−' ? '⁻' : '⁰¹²³⁴⁵⁶⁷⁸⁹'[c])).join(''));
-  return String(Number(value.toPrecision(3)));
+  return String(Number(value.toPrecision(3))).replace('-', '−');
 }
 
 // A canvas of SVG that fills a container; its text keeps its size on any screen.

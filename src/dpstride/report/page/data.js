@@ -79,7 +79,8 @@ function strideOf(name, T, K) {
   return rising.reverse();
 }
 
-const stepsInWords = (count) => (count === 1 ? '1 step' : `${count} steps`);
+const grouped = (value) => value.toLocaleString('en');
+const stepsInWords = (count) => (count === 1 ? '1 step' : `${grouped(count)} steps`);
 
 // Comparison.enough, .best_budget and .sentence of the library.
 function answerOf(report, tolerance) {
@@ -91,7 +92,7 @@ function answerOf(report, tolerance) {
   const hurts = bpd[best] < bpd[last] - report.negligible;
   const largest = report.budgets[last];
   const name = hurts ? `the best budget, ${stepsInWords(report.budgets[best])},`
-    : largest === report.T ? `all ${largest}` : `${largest} steps`;
+    : largest === report.T ? `all ${grouped(largest)}` : stepsInWords(largest);
   const value = (place) => ({bpd: bpd[place], error: error[place]});
   return {place: fewest, steps: report.budgets[fewest], name, hurts, best,
     few: value(fewest), reference: value(hurts ? best : last), last: value(last)};

@@ -29,6 +29,7 @@ from .pack import pack, smallest_unsigned
 from .pictures import sample_groups
 from .saved import Saved
 
+Path = npt.NDArray[np.int32]  # grid indices
 FORMAT = "dpstride-page-1"
 HEAT_POINTS = 208  # grid indices at which the table is shown
 HEAT_FLOOR = 1e-5  # bits/dim: all steps below cost nothing
@@ -55,6 +56,7 @@ def page_document(saved: Saved, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
 def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
     comparison, schedules, study = saved.comparison, saved.schedules, saved.study
     process = schedules.process
+    paths = [np.array(schedules.entries[K][0], dtype=np.int32) for K in budgets]
     return {
         "format": FORMAT,
         "title": printable(comparison.model["name"], TEXT),
@@ -72,8 +74,8 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
         "chosen": _columns(comparison.chosen, budgets) if comparison.chosen.keys() >= set(budgets) else None,
         "tableBudgets": [K for K in comparison.table_budgets if K in budgets],
         "grid": _grid(process),
-        "paths": _paths(schedules, budgets),
-        "steps": None if saved.costs is None else _steps(saved.costs, schedules, budgets),
+        "paths": _paths(paths, process.T),
+        "steps": None if saved.costs is None else _steps(saved.costs, paths),
         "heat": None if saved.costs is None else _heat(saved.costs),
         "facts": _facts(saved),
         "warnings": [printable(text, 2 * TEXT) for text in (comparison.warnings if study is None else study.notes)],
@@ -110,11 +112,11 @@ def _grid(process: ForwardProcess) -> dict[str, Any]:
     }
 
 
-def _paths(schedules: ScheduleSet, budgets: Sequence[int]) -> dict[str, Any]:
+def _paths(paths: Sequence[Path], T: int) -> dict[str, Any]:
     """Bit i of a mask is set when the path visits grid index i; a mask is stored as what differs from the one before."""
-    visited = np.zeros((len(budgets), schedules.process.T + 1), dtype=np.uint8)
-    for row, K in zip(visited, budgets, strict=True):
-        row[list(schedules.entries[K][0])] = 1
+    visited = np.zeros((len(paths), T + 1), dtype=np.uint8)
+    for row, path in zip(visited, paths, strict=True):
+        row[path] = 1
     masks = np.packbits(visited, axis=1, bitorder="little")
     masks[1:] ^= masks[:-1].copy()
     return {"bytes": masks.shape[1], "masks": pack(masks, "u1")}
@@ -123,13 +125,12 @@ def _paths(schedules: ScheduleSet, budgets: Sequence[int]) -> dict[str, Any]:
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 
-def _steps(costs: CostTable, schedules: ScheduleSet, budgets: Sequence[int]) -> dict[str, Any]:
+def _steps(costs: CostTable, paths: Sequence[Path]) -> dict[str, Any]:
     """Bits/dim of every step t → s > 0 that some path takes, by t and then by t − s; and of each path's last step."""
     unit = costs.dims * math.log(2.0)
     taken = np.zeros((costs.T + 1, costs.T + 1), dtype=bool)
     last, prior = [], []
-    for K in budgets:
-        path = np.asarray(schedules.entries[K][0])
+    for path in paths:
         taken[path[:-2], path[1:-1]] = True
         last.append(float(costs.step_nats(path[-3:] if len(path) > 2 else path)[-1]) / unit)
         prior.append(costs.bpd(0.0, int(path[0])))

@@ -27,17 +27,15 @@ function noiseAxis(report, kind) {
     const sign = kind === 'logSnr' ? -1 : 1;
     const finite = kind === 'logSnr' ? [-values[T], -values[T > 1 ? 1 : 0]] : [low, high];
     const found = ticks(Math.min(...finite), Math.max(...finite), count).map((value) => ({at: (sign * value - low) / (high - low),
-      label: (Math.abs(value) >= 1e4 ? grouped(value) : String(value)).replace('-', '−')}));
+      label: level(value)}));
     return kind === 'logSnr' ? [{at: 0, label: '∞'}, ...found.filter(({at}) => at > 0.045)] : found;
   };
-  return {kind, position, marks, title: AXES[kind]};
+  return {kind, position, marks, title: AXES[kind], short: AXES[kind].split(' of ')[0]};
 }
 
-const describeLevel = (report, index) => {
-  const snr = report.grid.logSnr[index];
-  const time = report.grid.times[index];
-  return `index ${grouped(index)}, time ${significant(time)}, log-SNR ${Number.isFinite(snr) ? snr.toFixed(2) : snr > 0 ? '∞' : '−∞'}`;
-};
+const noiseTitle = (state, narrow) => (narrow ? `← clean · ${state.axis.short} · noise →` : `← clean data · ${state.axis.title} · noise →`);
+
+const describeLevel = (report, index) => `index ${grouped(index)}, time ${level(report.grid.times[index])}, log-SNR ${logarithm(report.grid.logSnr[index], 2)}`;
 
 // --- bits/dim against steps ------------------------------------------------------------------------------------------
 
@@ -89,7 +87,7 @@ function drawCurves(report, state, choose) {
   onPoint(plot, (px, py) => {
     const place = nearest(px);
     mark(hover, place, 3.5);
-    showTip(plot, x(budgets[place]), py, [element('strong', {}, stepsInWords(grouped(budgets[place]))),
+    showTip(plot, x(budgets[place]), py, [element('strong', {}, stepsInWords(budgets[place])),
       ...STRIDES.map((stride) => element('div', {}, swatch(stride),
         `${fixed(curves[stride].bpd[place])} ± ${fixed(curves[stride].error[place])}`))]);
   }, () => hover.replaceChildren(), (px) => choose(nearest(px)));
@@ -134,23 +132,21 @@ function drawWhiskers(report, state) {
 
 function drawPath(report, state) {
   const narrow = $('path').clientWidth < 520;
-  const plot = frame($('path'), 150, {left: narrow ? 12 : 84, right: 16, top: narrow ? 18 : 6, bottom: 42},
+  const height = narrow ? 42 : 34;
+  const plot = frame($('path'), 3 * height + 52, {left: narrow ? 12 : 84, right: 16, top: 4, bottom: 42},
     `Grid indices visited by ${stepsInWords(state.budget)} of the DP, even and quadratic strides`);
   const x = linear(0, 1, plot.left, plot.right);
   const at = (index) => round(x(state.axis.position[index]));
   const paths = STRIDES.map((stride) => [stride, stride === 'dp' ? state.path : strideOf(stride, report.T, state.budget)]);
-  const height = narrow ? 32 : 34;
   paths.forEach(([stride, path], row) => {
-    const top = plot.top + height * row + (narrow ? 4 : 2);
-    const tall = stride === 'dp' ? 24 : 15;
-    const start = top + (24 - tall) / 2;
-    plot.svg.append(
-      shape('text', narrow ? {x: plot.left, y: top - 2, class: 'row'} : {x: plot.left - 12, y: top + 16, 'text-anchor': 'end', class: 'row'}, stride === 'dp' ? 'DP' : stride),
-      shape('path', {class: 'lane', d: `M${plot.left} ${top + 12}H${plot.right}`}),
-      shape('path', {class: `marks ${stride}`, d: path.map((index) => `M${at(index)} ${start + (narrow ? 3 : 0)}v${narrow ? tall - 6 : tall}`).join('')}));
+    const middle = plot.top + height * row + (narrow ? 29 : 14);
+    const half = (stride === 'dp' ? 12 : 7.5) - (narrow ? 2 : 0);
+    const label = narrow ? {x: plot.left, y: middle - 15} : {x: plot.left - 12, y: middle + 4, 'text-anchor': 'end'};
+    plot.svg.append(shape('text', {...label, class: 'row'}, stride === 'dp' ? 'DP' : stride),
+      shape('path', {class: 'lane', d: `M${plot.left} ${middle}H${plot.right}`}),
+      shape('path', {class: `marks ${stride}`, d: path.map((index) => `M${at(index)} ${middle - half}v${2 * half}`).join('')}));
   });
-  axisBelow(plot, state.axis.marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: x(where), label})),
-    `← clean data · ${state.axis.title} · noise →`);
+  axisBelow(plot, state.axis.marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: x(where), label})), noiseTitle(state, narrow));
   onPoint(plot, (px, py) => {
     const row = Math.min(2, Math.max(0, Math.floor((py - plot.top) / height)));
     const [stride, path] = paths[row];
@@ -172,8 +168,10 @@ function drawLosses(report, state) {
   $('composition').textContent = `Of ${fixed(last + between + prior)} bits/dim, ${fixed(last)} are in ${parts[0][1]}` +
     (inner.length ? `, ${fixed(between)} in ${parts[1][1]}` : '') + ` and ${fixed(prior)} in the prior.`;
   const whole = parts.reduce((sum, [, , value]) => sum + Math.max(value, 0), 0);
-  $('composed').replaceChildren(...parts.filter(([, , value]) => value > 0).map(([name, , value]) => {
-    const piece = element('span', {class: name}, value / whole > 0.09 ? `${{last: 'last step', between: 'steps before', prior: 'prior'}[name]} ${fixed(value)}` : '');
+  $('composed').replaceChildren(...parts.filter(([, , value]) => value > 0.002 * whole).map(([name, , value]) => {
+    const words = `${{last: 'last step', between: 'steps before', prior: 'prior'}[name]} ${fixed(value)}`;
+    const room = value / whole * $('composed').clientWidth - 20;
+    const piece = element('span', {class: name}, room > 7 * words.length ? words : '');
     piece.style.flexGrow = value / whole;
     return piece;
   }));
@@ -194,7 +192,7 @@ function drawLosses(report, state) {
   const hover = shape('path', {class: 'bars picked'});
   plot.svg.append(hover);
   axisBelow(plot, state.axis.marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: x(where), label})),
-    `← clean data · ${state.axis.title} · noise →`);
+    noiseTitle(state, narrow));
   onPoint(plot, (px, py) => {
     let i = inner.findIndex((_, step) => at(path[step + 1]) <= px);
     if (i < 0) i = inner.length - 1;
@@ -238,19 +236,21 @@ function drawHeat(report, state) {
   const canvas = element('canvas', {width: pixels, height: pixels, class: 'cells', 'aria-hidden': 'true'});
   const context = canvas.getContext('2d');
   const image = context.createImageData(pixels, pixels);
-  const level = (i, j) => levels[i * (i - 1) / 2 + j];
+  const cost = (i, j) => levels[i * (i - 1) / 2 + j];
   for (let row = 0; row < pixels; row++) {
     const i = cell[pixels - 1 - row];
     for (let column = 0; column < pixels - 1 - row; column++) {
       const j = cell[column];
-      const value = j < i ? level(i, j) : 0;
+      const value = j < i ? cost(i, j) : 0;
       if (!value) continue;
       const [r, g, b] = colourOf((value - 1) / 65534);
       image.data.set([r, g, b, 255], 4 * (row * pixels + column));
     }
   }
   context.putImageData(image, 0, 0);
-  Object.assign(canvas.style, {left: `${plot.left}px`, top: `${plot.top}px`, width: `${size}px`, height: `${size}px`});
+  // In parts of the figure, which may be scaled when printed.
+  const share = (part, whole) => `${100 * part / whole}%`;
+  Object.assign(canvas.style, {left: share(plot.left, plot.width), top: share(plot.top, plot.height), width: share(size, plot.width), height: share(size, plot.height)});
   $('heat').prepend(canvas);
   const marks = state.axis.marks(size / 70);
   plot.svg.append(shape('path', {class: 'diagonal', d: `M${plot.left} ${plot.bottom}L${plot.right} ${plot.top}`}));
@@ -267,10 +267,10 @@ function drawHeat(report, state) {
   onPoint(plot, (px, py) => {
     const [column, row] = [(px - plot.left) / size, (plot.bottom - py) / size].map((part) => Math.floor(part * pixels));
     const [i, j] = [cell[row], cell[column]];
-    const value = i !== undefined && j !== undefined && j < i ? level(i, j) : 0;
+    const value = i !== undefined && j !== undefined && j < i ? cost(i, j) : 0;
     if (!value) { plot.tip.hidden = true; return; }
-    const cost = 10 ** (low + (value - 1) / 65534 * (high - low));
-    showTip(plot, px, py, [element('strong', {}, `${value === 1 ? 'at most ' : ''}${significant(cost)} bits/dim`),
+    const bits = 10 ** (low + (value - 1) / 65534 * (high - low));
+    showTip(plot, px, py, [element('strong', {}, `${value === 1 ? 'at most ' : ''}${significant(bits)} bits/dim`),
       `from ${describeLevel(report, indices[i])}`, `to ${describeLevel(report, indices[j])}`]);
   }, () => {});
   return () => {
@@ -326,7 +326,8 @@ function drawDistance(report, container, name, value, error) {
   const plot = frame($(container), 300, {left: 56, right: 14, top: 28, bottom: 44}, `${name} against the number of steps`);
   const budgets = [...new Set(points.map((point) => point.budget))].sort((a, b) => a - b);
   const x = logarithmic(budgets[0] / 1.12, budgets.at(-1) * 1.12 + (budgets.length === 1 ? 1 : 0), plot.left, plot.right);
-  const {scale: y, marks} = scaleFor([...points, ...(floor ? [floor] : [])].map(value), plot);
+  const bars = (point) => (error && Number.isFinite(error(point)) ? [value(point) - 2 * error(point), value(point) + 2 * error(point)] : [value(point)]);
+  const {scale: y, marks} = scaleFor([...points, ...(floor ? [floor] : [])].flatMap(bars), plot);
   axisLeft(plot, marks.map((mark) => ({at: y(mark), label: significant(mark)})), name);
   axisBelow(plot, budgets.map((K) => ({at: x(K), label: K === report.T ? 'all' : grouped(K)})), 'steps');
   if (floor && Number.isFinite(value(floor))) plot.svg.append(shape('path', {class: 'floor', d: `M${plot.left} ${round(y(value(floor)))}H${plot.right}`}));
@@ -336,9 +337,10 @@ function drawDistance(report, container, name, value, error) {
     plot.svg.append(shape('path', {class: `line ${stride}`, d: lineThrough(found.map((point) => [x(point.budget), y(value(point))]))}));
     for (const point of found) {
       const [px, py] = [round(x(point.budget)), round(y(value(point)))];
+      const shift = point.stride === 'all' ? 0 : {quadratic: 5, even: -5, dp: 0}[stride]; // bars side by side
       if (error && Number.isFinite(error(point))) {
-        const [top, bottom] = [value(point) + 2 * error(point), value(point) - 2 * error(point)].map((each) => round(Math.min(Math.max(y(each) || plot.bottom, plot.top), plot.bottom)));
-        plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${px} ${top}V${bottom}`}));
+        const [bottom, top] = bars(point).map((each) => round(y(each)));
+        plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${px + shift} ${top}V${bottom}`}));
       }
       plot.svg.append(MARKERS[point.stride](px, py));
       everything.push([px, py, point]);
@@ -352,7 +354,7 @@ const strideName = (report, stride) => (stride === 'all' ? 'all steps' : report.
 function tipsAt(plot, report, points, words) {
   onPoint(plot, (px, py) => {
     const [x, y, point] = points.reduce((best, each) => (Math.hypot(each[0] - px, each[1] - py) < Math.hypot(best[0] - px, best[1] - py) ? each : best));
-    showTip(plot, x, y, [element('strong', {}, `${strideName(report, point.stride)}, ${stepsInWords(grouped(point.budget))}`), words(point),
+    showTip(plot, x, y, [element('strong', {}, `${strideName(report, point.stride)}, ${stepsInWords(point.budget)}`), words(point),
       `${grouped(point.samples)} samples`, ...(point.bpd === null ? [] : [`${fixed(point.bpd)} bits/dim`])]);
   }, () => {});
 }

@@ -16,7 +16,7 @@ def pack(values: npt.ArrayLike, kind: str) -> dict[str, Any]:
     """``values`` as little-endian numbers of a ``kind`` in TYPES."""
     array = np.ascontiguousarray(values).astype(np.dtype(TYPES[kind]).newbyteorder("<")).ravel()
     planes = array.view(np.uint8).reshape(-1, array.itemsize).T
-    return {"kind": kind, "data": base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode("ascii")}
+    return {"kind": kind, "data": base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode("ascii")}
 
 
 def unpack(packed: dict[str, Any]) -> npt.NDArray[Any]:

@@ -82,7 +82,7 @@ function setTolerance(value, written) {
   state.tolerance = value;
   for (const button of $('tolerances').querySelectorAll('button')) button.setAttribute('aria-pressed', Number(button.dataset.tolerance) === value);
   const found = answerOf(report, value);
-  const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(grouped(found.steps)));
+  const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(found.steps));
   $('answer').replaceChildren(show, ` ${found.steps === 1 ? 'is' : 'are'} within ${value} bits/dim of ${found.name} on held-out data.`);
   const pair = ({bpd, error}) => fixed(bpd) + (Number.isFinite(error) ? ` ± ${fixed(error)}` : '');
   $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} bits/dim` +
@@ -98,7 +98,7 @@ function choose(place) {
   state.place = Math.min(Math.max(place, 0), report.budgets.length - 1);
   state.budget = report.budgets[state.place];
   state.path = pathAt(report, state.place);
-  const words = stepsInWords(grouped(state.budget));
+  const words = stepsInWords(state.budget);
   const {curves} = report;
   const value = (stride) => curves[stride].bpd[state.place];
   const low = Math.log(report.budgets[0]);
@@ -136,9 +136,8 @@ const difference = (value) => (Number.isFinite(value) ? `${value < 0 ? '−' : '
 function fillListing() {
   const {path} = state;
   const costs = report.steps ? costsAt(report, state.place, path) : null;
-  const snr = (index) => { const found = report.grid.logSnr[index]; return Number.isFinite(found) ? found.toFixed(3) : found > 0 ? '∞' : '−∞'; };
   fillTable($('listing').querySelector('table'), ['step', 'from index', 'to index', 'from time', 'from log-SNR', ...(costs ? ['bits/dim'] : [])],
-    path.slice(0, -1).map((t, i) => [String(i + 1), grouped(t), grouped(path[i + 1]), significant(report.grid.times[t]), snr(t),
+    path.slice(0, -1).map((t, i) => [String(i + 1), grouped(t), grouped(path[i + 1]), level(report.grid.times[t]), logarithm(report.grid.logSnr[t]),
       ...(costs ? [significant(costs[i])] : [])]));
 }
 
@@ -226,6 +225,10 @@ function listen() {
     radio.addEventListener('change', () => { state.axis = noiseAxis(report, radio.value); drawAll(); });
   }
   $('listing').addEventListener('toggle', () => { if ($('listing').open) fillListing(); });
+  // On paper the figures are drawn for its width, so that their text keeps its size.
+  for (const [event, printing] of [['beforeprint', true], ['afterprint', false]]) {
+    window.addEventListener(event, () => { document.documentElement.classList.toggle('printing', printing); drawAll(); });
+  }
   let width = window.innerWidth;
   let waiting = 0;
   window.addEventListener('resize', () => {

@@ -32,6 +32,8 @@ def _rows(study: StudyResults, features: Path) -> list[dict[str, Any]]:
     for name, images in sample_rows(study, features):
         title, _, stride = name.partition(", ")
         groups.setdefault(title, []).append(_strip(f"{stride} stride" if stride else title, images))
+    for pictures in groups.values():  # the DP stride first, as everywhere on the page
+        pictures.sort(key=lambda picture: not picture["label"].startswith("DP"))
     return [{"title": title, "layout": "rows", "pictures": pictures} for title, pictures in groups.items()]
 
 
