@@ -29,7 +29,7 @@ from .pack import pack, smallest_unsigned
 from .pictures import sample_groups
 from .saved import Saved
 
-Path = npt.NDArray[np.int32]  # grid indices
+Path = npt.NDArray[np.int64]  # grid indices
 FORMAT = "dpstride-page-1"
 HEAT_POINTS = 208  # grid indices at which the table is shown
 HEAT_FLOOR = 1e-5  # bits/dim: all steps below cost nothing
@@ -56,7 +56,7 @@ def page_document(saved: Saved, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
 def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
     comparison, schedules, study = saved.comparison, saved.schedules, saved.study
     process = schedules.process
-    paths = [np.array(schedules.entries[K][0], dtype=np.int32) for K in budgets]
+    paths = [np.array(schedules.entries[K][0], dtype=np.int64) for K in budgets]
     return {
         "format": FORMAT,
         "title": printable(comparison.model["name"], TEXT),
