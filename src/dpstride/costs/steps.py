@@ -65,8 +65,11 @@ def learned_step(
 def fraction_means(statistics: Statistics, t: int, delta: Array) -> tuple[Array, Array]:
     """E Σ exp(−φδ) and E Σ e² exp(−φδ) for each δ, from the bins of φ."""
     bins, weights = require(statistics.fraction_bins).row(t)
-    decay = np.exp(-statistics.fraction_mesh(t).points(bins).reshape(-1, 1) * delta[None, :])
-    sums = weights.swapaxes(0, 1).reshape(2, -1) @ decay / statistics.samples
+    mesh = statistics.fraction_mesh(t)
+    # A node is where its bin begins plus its place in the bin, so exp(−φδ) is a product, and takes bins + nodes of them.
+    begin = bins * mesh.width - mesh.LIMIT
+    inside = weights @ np.exp(-np.outer(mesh.points(np.zeros(1, dtype=np.int64))[0] + mesh.LIMIT, delta))
+    sums = np.einsum("kd,kwd->wd", np.exp(-np.outer(begin, delta)), inside) / statistics.samples
     return sums[0], sums[1]
 
 
