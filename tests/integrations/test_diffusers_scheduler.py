@@ -156,6 +156,25 @@ class OurNoise:
         return noise.to(dtype)
 
 
+def test_a_scheduler_samples_with_what_its_schedules_are_for():
+    """DPM-Solver++ 2M step by step against `dpstride.sample`, whose formula tests/test_trajectory.py checks."""
+    chosen = schedules(short_linear(), sampler="dpmpp_2m")
+    scheduler = make(schedules=chosen)
+    assert scheduler.sampler == "dpmpp_2m"
+
+    def network(x, time):
+        return torch.tanh(x) + 0.01 * time.to(x)[:, None, None, None]
+
+    denoiser = dpstride.Denoiser(network, chosen.process, shape=(3, 4, 4), dtype=torch.float64)
+    for _ in range(2):  # the second run must not remember the first
+        scheduler.set_timesteps(5)
+        x = standard_normal(6, "prior", 0, 0, 2, (3, 4, 4))
+        for timestep in scheduler.timesteps:
+            x = scheduler.step(network(x, timestep.expand(2)), timestep, x).prev_sample
+        expected = dpstride.sample(denoiser, chosen[5], n=2, seed=6)
+        assert torch.allclose(x.float(), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("variance", ["posterior", "upper", "optimal", "learned_range"])
 def test_ddpm_pipeline_draws_what_dpstride_samples(monkeypatch, variance):
     learned = variance == "learned_range"
@@ -297,7 +316,7 @@ def test_refusals():
         make(diffusers.DDPMScheduler(T, thresholding=True))
     with pytest.raises(ValueError, match="needs schedules"):
         DPStrideScheduler.from_config(diffusers.DDPMScheduler(T).config)
-    with pytest.raises(ValueError, match="'ancestral' or 'ddim'"):
+    with pytest.raises(ValueError, match="'ddim' or 'dpmpp_2m', not 'heun'"):
         make(sampler="heun")
     with pytest.raises(ValueError, match="variance must be"):
         make(variance="fixed_small")

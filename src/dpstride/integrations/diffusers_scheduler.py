@@ -1,8 +1,8 @@
 """`DPStrideScheduler`: a diffusers scheduler whose ``set_timesteps(K)`` takes the best path of K steps.
 
 It is a DDPMScheduler to every pipeline and to every folder it is saved in, and only its steps are its own: ancestral with
-any variance and the mean at the last step, or DDIM, both right between any two training steps. The algebra is the core's
-(`ForwardProcess`, `reverse_variance`), so a pipeline with it draws what `dpstride.sample` draws.
+any variance and the mean at the last step, DDIM, or DPM-Solver++ 2M, all right between any two training steps. The algebra
+is the core's (`ForwardProcess`, `reverse_variance`), so a pipeline with it draws what `dpstride.sample` draws.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..evaluate.likelihood import reverse_variance
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..schedule import Schedule, ScheduleSet, check_path
+from ..statistics.ode import multistep_coefficients
 from .loaded import UnsupportedModelError
 from .scheduler_config import SchedulerFacts, read_scheduler
 
@@ -40,7 +41,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
 
     Args:
         schedules: a ScheduleSet, a single Schedule, or the path of their JSON file.
-        sampler: "ancestral" or "ddim".
+        sampler: "ancestral", "ddim" or "dpmpp_2m"; None is what the schedules are for, else "ancestral".
         variance: of ancestral steps: "posterior", "upper", "learned_range" or "optimal"; None is the schedules' own, else
             the model's.
         eta: of "ddim", 0 (deterministic) to 1; a pipeline that passes its own eta (DDIMPipeline) overrules it.
@@ -50,7 +51,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
     def __init__(
         self,
         schedules: ScheduleSet | Schedule | str | os.PathLike[str] | None = None,
-        sampler: str = "ancestral",
+        sampler: str | None = None,
         variance: str | None = None,
         eta: float = 0.0,
         **configuration: Any,
@@ -61,8 +62,6 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
                 "DPStrideScheduler needs schedules: DPStrideScheduler.from_config(pipe.scheduler.config, schedules="
                 "'schedules.json')."
             )
-        if sampler not in ("ancestral", "ddim"):
-            raise ValueError(f"sampler must be 'ancestral' or 'ddim', not {sampler!r}.")
         if variance not in (None, "posterior", "upper", "learned_range", "optimal"):
             raise ValueError(
                 f"variance must be 'posterior', 'upper', 'learned_range', 'optimal' or None, not {variance!r}."
@@ -70,17 +69,25 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
             raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
         self.schedules = _read(schedules)
-        self.sampler, self.eta = sampler, float(eta)
+        chosen = sampler or self.schedules.options.get("sampler", "ancestral")
+        if chosen not in ("ancestral", "ddim", "dpmpp_2m"):
+            raise ValueError(f"sampler must be 'ancestral', 'ddim' or 'dpmpp_2m', not {chosen!r:.80}.")
+        self.sampler, self.eta = str(chosen), float(eta)
         self.facts = read_scheduler(dict(self.config), class_name="DDPMScheduler")
         _check_process(self.schedules, self.facts)
         own = self.schedules.options.get("variance")
         self.variance = str(variance or own or self.facts.variance or "posterior")
-        if self.variance == "optimal" and sampler == "ancestral" and self.schedules.fitted.mean_squared_error is None:
+        if (
+            self.variance == "optimal"
+            and self.sampler == "ancestral"
+            and self.schedules.fitted.mean_squared_error is None
+        ):
             raise ValueError(
                 "variance='optimal' needs numbers fitted on the data that chose the path, and these schedules have none. "
                 "Make them with optimise(..., variance='optimal'), or choose another variance."
             )
         self._path: tuple[int, ...] = ()
+        self._last: Tensor | None = None  # x̂_0 of the step before, which DPM-Solver++ remembers
         # What diffusers writes into model_index.json: the folder stays that of a plain DDPMScheduler, which loads anywhere.
         self.__module__ = DDPMScheduler.__module__
 
@@ -166,6 +173,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
             if (places > process.T).any() or (process.origin[np.minimum(places, process.T)] != wanted).any():
                 raise ValueError("timesteps must be training steps on the grid of the schedules, counted from 0.")
             self._path = check_path([*(int(place) for place in places), 0], process.T)
+        self._last = None
         self.num_inference_steps = len(self._path) - 1
         self.custom_timesteps = timesteps is not None
         self.timesteps = torch.tensor(process.origin[list(self._path[:-1])] - 1, dtype=torch.int64, device=device)
@@ -213,6 +221,13 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         x0_hat = estimate if self.facts.clip is None else estimate.clamp(*self.facts.clip)
         if s == 0:
             previous = x0_hat
+        elif self.sampler == "dpmpp_2m":
+            place = self._path.index(t)
+            before = self._path[place - 1] if place and self._last is not None else None
+            a, b, c = map(float, multistep_coefficients(process, before, t, s))
+            previous = a * x + b * x0_hat
+            if before is not None and self._last is not None:
+                previous = previous + c * (x0_hat - self._last)
         elif self.sampler == "ddim":
             eta = self.eta if eta is None else eta
             variance = eta**2 * float(process.posterior_variance(t, s))
@@ -226,6 +241,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
             previous = previous + self._deviation(t, s, Prediction(x0_hat, fraction), dtype, sample) * self._noise(
                 sample, generator, dtype
             )
+        self._last = x0_hat if self.sampler == "dpmpp_2m" else None
         previous, x0_hat = previous.to(sample.dtype), x0_hat.to(sample.dtype)
         if not return_dict:
             return previous, x0_hat
