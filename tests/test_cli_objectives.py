@@ -47,6 +47,10 @@ def test_trajectory_schedules_are_found_scored_and_used(
         distance = float((ends - teacher).square().mean().sqrt())
         assert result["distance"]["dp"][str(K)]["value"] == pytest.approx(distance, rel=1e-5)  # type: ignore[index]
     assert Trajectory.load("out/trajectory.safetensors").samples == 12
+    assert _run(["sample", "objective_model:model", "out/schedules.json", "-k", "4", "-n", "3", "-o", "ends.npy"]) == 0
+    capsys.readouterr()
+    expected = sample(denoiser, schedules[4], n=3, seed=0).numpy()
+    assert np.allclose(np.load("ends.npy"), expected, rtol=1e-5, atol=1e-6)
     # The same command again takes everything from the files.
     before = (folder / "out" / "endpoints.json").stat().st_mtime_ns
     assert find(capsys, *options)["distance"] == result["distance"]

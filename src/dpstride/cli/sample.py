@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help=".png, .npy or .npz."
 )
 @click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the schedule's own]")
-@click.option("--sampler", type=click.Choice(["ancestral", "ddim"]), default="ancestral", show_default=True)
+@click.option(
+    "--sampler",
+    type=click.Choice(["ancestral", "ddim", "dpmpp_2m"]),
+    help="[default: what the schedule is for, else ancestral]",
+)
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
 @click.option("--seed", default=0, show_default=True, help="Names the noise.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
