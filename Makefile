@@ -2,12 +2,14 @@
 #   make demo   set up, then run the whole method on the embedded model
 #   make test   set up, then lint, type-check and test
 #   make docs   set up, then build the documentation site into site/
+#   make bench     measure everything against its baseline and write docs/performance.md, on an idle machine
+#   make bench-adaptive   the hours of measuring that it leaves out; goes on where it was stopped
 #   make torture   the long versions of tests: damaged files by the thousand, kills at random moments
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs torture lint format clean
+.PHONY: demo test docs bench bench-adaptive torture lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/dpstride demo -o demo
@@ -21,6 +23,12 @@ docs: $(VENV)/installed-docs
 
 torture: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 DPSTRIDE_TORTURE=1 $(BIN)/pytest -m torture
+
+bench: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/page.py
+
+bench-adaptive: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/bench_adaptive.py --page
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

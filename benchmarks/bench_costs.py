@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 import torch
-from measure import clocks, least_seconds, print_table
+from measure import MIB, clocks, judge, least_seconds, peak_bytes, print_table
 
 import dpstride
 from dpstride.evaluate.comparison import compare
@@ -71,32 +71,41 @@ def table(T: int, pairs: int) -> None:
     statistics = statistics_of(T, shape, samples, learned=True)
     binning = clocks() - start
     seconds = least_seconds(lambda: dpstride.elbo_costs(statistics), 3)
+    memory = peak_bytes(lambda: dpstride.elbo_costs(statistics)) / MIB
     L = dpstride.elbo_costs(statistics).L
     difference = max(abs(L[pair] / cost - 1.0) for pair, cost in costs.items())
+    ratio = baseline[0] / seconds[0]
     rows = [
-        ("elbo_costs from statistics", f"{seconds[0]:.2f}", f"{baseline[0] / seconds[0]:.0f} x"),
+        ("elbo_costs from statistics", f"{seconds[0]:.2f}", f"{ratio:.0f} x", f"{memory:.0f}"),
         (
             "the same and estimate's own work (noise, bins, decoder)",
             f"{binning[0] + seconds[0]:.2f}",
             f"{baseline[0] / (binning[0] + seconds[0]):.1f} x",
+            "",
         ),
     ]
     print_table(
         f"learned_range, T = {T}, 3×32×32, 16 images. Baseline: every (t, s) pair with full tensors, {baseline[0]:.0f} s "
         f"({pairs} pairs timed and scaled to all); largest relative difference {difference:.0e}",
-        ("", "seconds", "ratio"),
+        ("", "seconds", "ratio", "peak MiB"),
         rows,
     )
+    what = f"learned_range table, T = {T}"
+    judge(what, "at least 100 × faster than the loop over pairs", f"{ratio:.0f} ×", ratio >= 100.0)
+    judge(f"{what}, against {pairs} pairs", "relative difference at most 1e-8", f"{difference:.0e}", difference <= 1e-8)
 
 
 def fixed(sizes: tuple[int, ...]) -> None:
     rows = []
     for T in sizes:
-        statistics = statistics_of(T, (1, 4, 4), 32, learned=False)
+        statistics, slowest = statistics_of(T, (1, 4, 4), 32, learned=False), 0.0
         for variance in ("posterior", "upper", "optimal"):
             seconds = least_seconds(lambda v=variance, s=statistics: dpstride.elbo_costs(s, v), 3)
-            rows.append((T, variance, f"{seconds[0]:.3f}", f"{seconds[1]:.3f}"))
-    print_table("Tables with fixed variance", ("T", "variance", "seconds", "processor s"), rows)
+            memory = peak_bytes(lambda v=variance, s=statistics: dpstride.elbo_costs(s, v)) / MIB
+            rows.append((T, variance, f"{seconds[0]:.3f}", f"{seconds[1]:.3f}", f"{memory:.0f}"))
+            slowest = max(slowest, float(seconds[0]))
+        judge(f"tables with fixed variance, T = {T}", "well under a second (0.5 s)", f"{slowest:.2f} s", slowest < 0.5)
+    print_table("Tables with fixed variance", ("T", "variance", "seconds", "processor s", "peak MiB"), rows)
 
 
 def curves(sizes: tuple[int, ...]) -> None:
@@ -105,10 +114,14 @@ def curves(sizes: tuple[int, ...]) -> None:
         schedules = dpstride.schedules_from(statistics_of(T, (1, 4, 4), 128, learned=False))
         heldout = statistics_of(T, (1, 4, 4), 128, learned=False, seed=1)
         seconds = least_seconds(lambda s=schedules, h=heldout: compare(s, h), 2)
-        rows.append((T, 3 * T, f"{seconds[0]:.2f}", f"{seconds[1]:.2f}"))
+        memory = peak_bytes(lambda s=schedules, h=heldout: compare(s, h)) / MIB
+        rows.append((T, 3 * T, f"{seconds[0]:.2f}", f"{seconds[1]:.2f}", f"{memory:.0f}"))
+        if T <= 1000:
+            what = f"held-out curves of all budgets, T = {T}"
+            judge(what, "under a second", f"{seconds[0]:.2f} s", bool(seconds[0] < 1.0))
     print_table(
         "Held-out bits/dim with standard errors of three strides at every budget, from statistics of 128 samples",
-        ("T", "paths", "seconds", "processor s"),
+        ("T", "paths", "seconds", "processor s", "peak MiB"),
         rows,
     )
 

@@ -1,0 +1,262 @@
+"""What the adaptive mode saves and whether what it believes is true, on the embedded models: `make bench-adaptive`.
+
+    python benchmarks/bench_adaptive.py --page                       all models, and a section of docs/performance.md
+    python benchmarks/bench_adaptive.py fashion-simple mixture       some of them; mixture needs no network
+    python benchmarks/bench_adaptive.py --full 64 --heldout 64       smaller references, quicker and noisier
+
+It takes hours and can be stopped at any time: what is finished stays in runs/adaptive and is not done again. For each
+model two references are estimated once:
+
+    full        256 images of fashion-train, at every step: whose schedules are the baseline
+    heldout     256 images of fashion-test, at every step: by which all schedules are scored, without any new pass
+
+At T = 4000 the references are evaluated at the first 8 steps and at every 8th after them, and filled in between; 512 steps
+leave gaps far narrower than those that the adaptive mode interpolates. Then come 10 seeds, each with 128 other images of
+fashion-train and other noise.
+
+Regret of a seed is the held-out cost of its schedule less that of the full table's schedule (what the target is about),
+and less that of the best schedule for the held-out data (what the stated interval is about). A held-out table is noisy
+from one step to the next (its noise is drawn anew at each), and the best of all paths through it would mostly be a path
+through its luckiest steps; so each row is first brought to the level of its neighbours within 0.15 in log-SNR by a local
+line, which leaves its dependence on the samples and on s as it is. The unsmoothed difference is printed beside it, with
+its standard error over images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from measure import VARIABLE, judge, print_table
+from numpy.typing import NDArray
+
+import dpstride
+import page
+from dpstride import CostTable, Denoiser, Statistics, zoo
+from dpstride.adaptive.loop import BUDGETS, TOLERANCE
+from dpstride.costs.steps import snr_difference
+from dpstride.costs.table import standard_error
+from dpstride.statistics.data import Samples
+from dpstride.statistics.interpolate import noise_coordinate
+from dpstride.zoo.mixture import mixture_data, mixture_denoiser
+
+Array = NDArray[np.float64]
+RUNS = Path(__file__).parents[1] / "runs" / "adaptive"
+PAPER_SAMPLES = 128  # the paper's cheapest setting, of which the share is counted
+EVERY_UP_TO, THINNED = 1000, 8  # references of longer grids are evaluated at every 8th step
+WIDTH = 0.15  # in log-SNR, of the local line
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One adaptive run, by budget: bits/dim."""
+
+    above_full: list[float]  # held-out, smoothed
+    raw: list[float]  # the same, not smoothed
+    raw_error: list[float]
+    regret: list[float]  # above the best path of the smoothed held-out table
+    believed: list[float]
+    high: list[float]
+    evaluations: int
+    stopped: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="zoo names, or mixture; all zoo models when none is given")
+    parser.add_argument("--full", type=int, default=256, help="images of the full table")
+    parser.add_argument("--heldout", type=int, default=256, help="held-out images")
+    parser.add_argument("--samples", type=int, default=128, help="images of each adaptive run")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder for what is estimated")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md")
+    options = parser.parse_args()
+    entries = options.runs / "entries.jsonl"
+    options.runs.mkdir(parents=True, exist_ok=True)
+    entries.unlink(missing_ok=True)
+    rows: list[list[str]] = []
+    of_model: dict[str, list[Seed]] = {}
+    grids: dict[str, int] = {}
+    for name in options.models or zoo.names():
+        of_model[name], grids[name] = measure(name, options)
+        rows += rows_of(name, grids[name], of_model[name])
+        stopped = [seed.stopped for seed in of_model[name]]
+        print(f"{name}: stopped by {', '.join(f'{kind} {stopped.count(kind)}' for kind in sorted(set(stopped)))}")
+    os.environ[VARIABLE] = str(entries)
+    print_table(TITLE.format(options=options), HEAD, rows)
+    for name, seeds in of_model.items():
+        means = np.mean([seed.above_full for seed in seeds], axis=0)
+        within = np.mean([np.array(seed.above_full) <= 0.01 for seed in seeds])
+        judge(
+            f"{name}, held-out cost above the full table's schedule, K = {', '.join(map(str, BUDGETS))}",
+            "within 0.01 bits/dim",
+            f"{means.max():+.4f} at the worst K, mean of {len(seeds)} seeds; {within:.0%} of single seeds within",
+            bool(means.max() <= 0.01),
+        )
+        share = PAPER_SAMPLES * grids[name] / max(seed.evaluations for seed in seeds)
+        judge(f"{name}, evaluations", "at most 1/40 of 128 × T", f"1/{share:.0f} at most", share >= 40.0)
+    covered = [np.array(seed.regret) <= np.array(seed.high) for seeds in of_model.values() for seed in seeds]
+    judge(
+        f"stated 95% intervals, pooled over {len(of_model)} models, {len(BUDGETS)} budgets and the seeds",
+        "cover the truth in at least 90%",
+        f"{np.mean(covered):.1%} of {np.size(covered)} cases",
+        bool(np.mean(covered) >= 0.9),
+    )
+    if options.page:
+        found = [json.loads(line) for line in entries.read_text(encoding="utf-8").splitlines()]
+        page.write("adaptive", page.section(found))
+
+
+TITLE = (
+    "Adaptive estimates of {options.samples} images, {options.seeds} seeds, tolerance {options.tolerance}: held-out bits/dim "
+    "above the schedule\nof the full table ({options.full} images), on {options.heldout} other images"
+)
+HEAD = (
+    "model", "T", "K", "above full: mean", "most", "raw mean", "± of a seed", "regret: mean", "most", "believed", "95% below",
+    "covered", "evaluations", "of 128 T",
+)  # fmt: skip
+
+
+def rows_of(name: str, T: int, seeds: list[Seed]) -> list[list[str]]:
+    rows = []
+    evaluations = np.mean([seed.evaluations for seed in seeds])
+    for k, K in enumerate(BUDGETS):
+        at = {
+            field: np.array([getattr(seed, field)[k] for seed in seeds])
+            for field in ("above_full", "raw", "raw_error", "regret", "believed", "high")
+        }
+        rows.append(
+            [
+                name, f"{T:,}", str(K), f"{at['above_full'].mean():+.4f}", f"{at['above_full'].max():+.4f}",
+                f"{at['raw'].mean():+.4f}", f"{at['raw_error'].mean():.4f}", f"{at['regret'].mean():.4f}",
+                f"{at['regret'].max():.4f}", f"{at['believed'].mean():.4f}", f"{at['high'].mean():.4f}",
+                f"{(at['regret'] <= at['high']).sum()}/{len(seeds)}", f"{evaluations:,.0f}",
+                f"1/{PAPER_SAMPLES * T / evaluations:.0f}",
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def measure(name: str, options: argparse.Namespace) -> tuple[list[Seed], int]:
+    denoiser, train, test = subject(name)
+    folder = options.runs / name
+    folder.mkdir(parents=True, exist_ok=True)
+    order = np.random.default_rng(0).permutation(len(train))
+    files = [
+        folder / f"{options.samples}-{options.full}-{options.heldout}-{options.tolerance:g}-seed-{number}.json"
+        for number in range(options.seeds)
+    ]
+    reference: Reference | None = None
+    for number, file in enumerate(files):
+        if file.is_file():
+            continue
+        if reference is None:
+            reference = Reference(
+                denoiser, train.take(order[: options.full]), test.take(range(options.heldout)), folder, options
+            )
+        images = np.random.default_rng(100 + number).choice(order[options.full :], options.samples, replace=False)
+        seed, sentence = one_seed(denoiser, train.take(images), number, reference, options)
+        print(f"{name}, seed {number}: {sentence}", flush=True)
+        file.with_suffix(".partial").write_text(json.dumps(asdict(seed)), encoding="utf-8")
+        file.with_suffix(".partial").replace(file)
+    return [Seed(**json.loads(file.read_text(encoding="utf-8"))) for file in files], denoiser.process.T
+
+
+class Reference:
+    """Tables of the images that are not the seeds', the smoothed one's best paths, and the full table's schedules."""
+
+    def __init__(
+        self, denoiser: Denoiser, train: Samples, test: Samples, folder: Path, options: argparse.Namespace
+    ) -> None:
+        T = denoiser.process.T
+        steps = None if T <= EVERY_UP_TO else sorted({*range(1, THINNED + 1), *range(THINNED, T, THINNED), T})
+        full, heldout = (
+            dpstride.estimate(
+                denoiser, images, seed=seed, batch_size=options.batch_size, data_range=images.data_range, steps=steps,
+                checkpoint=folder / f"{name}-{len(images)}.safetensors",
+            )
+            for seed, name, images in ((0, "full", train), (1, "heldout", test))
+        )  # fmt: skip
+        self.table = dpstride.elbo_costs(heldout)
+        self.smooth = smoothed(self.table, heldout)
+        self.best = dpstride.solve(self.smooth, max(BUDGETS))
+        self.baseline = dpstride.solve(dpstride.elbo_costs(full), max(BUDGETS))
+
+
+def one_seed(
+    denoiser: Denoiser, images: Samples, number: int, reference: Reference, options: argparse.Namespace
+) -> tuple[Seed, str]:
+    table, smooth = reference.table, reference.smooth
+    unit = 1.0 / (table.dims * math.log(2.0))
+    statistics, report = dpstride.estimate_adaptively(
+        denoiser, images, seed=100 + number, batch_size=options.batch_size, data_range=images.data_range,
+        tolerance=options.tolerance,
+    )  # fmt: skip
+    chosen = dpstride.solve(dpstride.elbo_costs(statistics), max(BUDGETS))
+    paths = [(chosen.path(K), reference.baseline.path(K)) for K in BUDGETS]
+    scores = [[float(smooth.step_nats(path).sum()) * unit for path in pair] for pair in paths]
+    raw = [[float(table.step_nats(path).sum()) * unit for path in pair] for pair in paths]
+    assert table.unit_totals is not None
+    errors = []
+    for pair in paths:
+        totals, sizes = table.unit_totals(pair)
+        errors.append(standard_error(totals[0] - totals[1], sizes) * unit)
+    seed = Seed(
+        above_full=[own - other for own, other in scores],
+        raw=[own - other for own, other in raw],
+        raw_error=errors,
+        regret=[own - float(reference.best.cost_nats(K)) * unit for (own, _), K in zip(scores, BUDGETS, strict=True)],
+        believed=[report.regret[K].believed for K in BUDGETS],
+        high=[report.regret[K].high for K in BUDGETS],
+        evaluations=report.evaluations,
+        stopped=report.stopped,
+    )
+    return seed, report.sentence()
+
+
+def subject(name: str) -> tuple[Denoiser, Samples, Samples]:
+    """A model with images to choose on and images to score on."""
+    if name == "mixture":
+        return mixture_denoiser(), Samples.read(mixture_data(2048, seed=0)), Samples.read(mixture_data(2048, seed=1))
+    return zoo.load(name), Samples.read(zoo.load_data("fashion-train")), Samples.read(zoo.load_data("fashion-test"))
+
+
+def smoothed(table: CostTable, statistics: Statistics) -> CostTable:
+    """The table with the level of each row, and the decoder's cost, brought to a local line over t."""
+    process, T = table.process, table.T
+    u = noise_coordinate(process, float(statistics.data_square.mean()))[1:]
+    t = np.arange(2, T + 1)
+    # The level of a row: the cost of a step to where snr has risen fourfold, per unit of snr.
+    snr = np.concatenate([[np.inf], (process.f[1:] / process.g[1:]) ** 2])
+    s = np.array([max(1, min(step - 1, int(np.flatnonzero(snr[: step + 1] >= 4.0 * snr[step])[-1]))) for step in t])
+    level = np.log(table.L[t, s] / snr_difference(process, t, s))
+    L = table.L.copy()
+    L[2:, 1:] *= np.exp(local_line(u[1:], level) - level)[:, None]
+    pairs = table.pairs
+    if pairs is None:
+        L[1:, 0] = local_line(u, table.L[1:, 0])
+    return replace(table, L=L)
+
+
+def local_line(u: Array, y: Array) -> Array:
+    """At each u, the value of the line fitted to y with Gaussian weights of WIDTH; lone points stay as they are."""
+    result = np.empty_like(y)
+    for i, at in enumerate(u):
+        near = np.abs(u - at) < 5.0 * WIDTH
+        x, weight = u[near] - at, np.exp(-0.5 * ((u[near] - at) / WIDTH) ** 2)
+        moments = [(weight * x**p).sum() for p in range(3)]
+        spread = moments[0] * moments[2] - moments[1] ** 2
+        kernel = weight if spread < 1e-12 else weight * (moments[2] - moments[1] * x) / spread * moments[0]
+        result[i] = kernel @ y[near] / moments[0]
+    return result
+
+
+if __name__ == "__main__":
+    main()
