@@ -15,8 +15,10 @@ How a fenced block is marked says what is done with it:
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import importlib
+import importlib.util
 import io
 import re
 import shlex
@@ -161,6 +163,28 @@ def test_no_run_is_rare() -> None:
     marked = [block.mark for page in PAGES for block in blocks_of(page) if block.language == "python"]
     assert marked.count("no-run") <= len(marked) // 4
     assert len(marked) >= 10  # that the blocks are found at all
+
+
+def test_blocks_that_cannot_run_here_import_what_they_use() -> None:
+    """Nobody runs them, so a forgotten import would be found by whoever copies them."""
+    for page in PAGES:
+        known = set(dir(builtins))
+        for block in blocks_of(page):
+            if block.language != "python":
+                continue
+            nodes = list(ast.walk(ast.parse(block.text)))
+            for node in nodes:
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    known |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+                elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                    known.add(node.name)
+                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    known.add(node.id)
+                elif isinstance(node, ast.arg):
+                    known.add(node.arg)
+            unknown = {node.id for node in nodes if isinstance(node, ast.Name)} - known
+            packages = {name for name in unknown if importlib.util.find_spec(name) is not None}
+            assert not packages, f"{page.name}, line {block.line}: {packages} are not imported on the page"
 
 
 # --- links, figures, quoted messages, machine paths -------------------------------------------------------------------
