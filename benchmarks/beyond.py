@@ -1,0 +1,41 @@
+"""What the four benchmarks of docs/beyond share: their folders, and writing a page's part between its markers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "docs" / "beyond" / "results"
+RUNS = ROOT / "runs" / "beyond"
+
+
+def save(topic: str, model: str, result: dict[str, Any]) -> None:
+    """Keep a model's numbers, from which the page is written."""
+    path = KEPT / topic / f"{model}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def results(topic: str) -> dict[str, dict[str, Any]]:
+    """All that is kept, by model."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((KEPT / topic).glob("*.json"))}
+
+
+def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(map(str, head)) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
+
+
+def write_page(topic: str, parts: Sequence[str]) -> None:
+    """The parts between the markers of docs/beyond/TOPIC.md."""
+    page = ROOT / "docs" / "beyond" / f"{topic}.md"
+    body = "".join(part.strip() + "\n\n" for part in parts)
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(
+        rf"(<!-- {topic}:begin -->\n).*(<!-- {topic}:end -->)", lambda m: m[1] + body + m[2], text, flags=re.DOTALL
+    )
+    page.write_text(text, encoding="utf-8")

@@ -1,0 +1,113 @@
+"""Optimal variances against the paper's setting on the embedded models, as docs/beyond/variance.md shows them.
+
+    python benchmarks/variance.py                       all models, the network at every step of the grid
+    python benchmarks/variance.py fashion-simple --samples 64 --rows 60
+    python benchmarks/variance.py --page-only           write the page again from what is there
+
+Paths are chosen and variances fitted on training images (seed 0) and scored on test images (seed 1). With --rows the network
+runs at so many steps, even in the noise coordinate, and the others are interpolated. Statistics are kept in runs/beyond.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+from beyond import RUNS, results, save, table, write_page
+from numpy.typing import NDArray
+
+from dpstride import CostTable, elbo_costs, estimate, solve, zoo
+from dpstride.adaptive.loop import first_steps
+from dpstride.costs.diagonal import diagonal_costs, fit_diagonal
+from dpstride.statistics.diagonal import DiagonalErrors, estimate_diagonal
+from dpstride.statistics.interpolate import noise_coordinate
+from dpstride.statistics.storage import read_arrays, write_arrays
+
+BUDGETS = (8, 16, 32, 64, 128, 256)
+WORDS = {
+    "paper": "as trained, decoder upper (the paper's)",
+    "optimal": "optimal, decoder optimal",
+    "diagonal": "diagonal, decoder optimal",
+}
+
+
+def run(name: str, samples: int, rows: int | None) -> None:
+    folder = RUNS / "variance" / f"{name}-{samples}-{rows}"
+    denoiser = zoo.load(name)
+    process = denoiser.process
+    train, test = zoo.load_data("fashion-train")[:samples], zoo.load_data("fashion-test")[:samples]
+    steps: NDArray[np.int64] | None = None
+    if rows is not None and rows < process.T:
+        steps = first_steps(noise_coordinate(process, 0.5 * train[0].numel()), rows)
+    chosen, scored = (
+        estimate(denoiser, data, None, seed, checkpoint=folder / f"{seed}.safetensors", steps=steps)
+        for seed, data in enumerate((train, test))
+    )
+    fit_errors, test_errors = (diagonal(denoiser, data, seed, steps, folder) for seed, data in enumerate((train, test)))
+    m, kappa = fit_diagonal(fit_errors)
+    paper, optimal = elbo_costs(chosen), elbo_costs(chosen, "optimal", "optimal")
+    pairs = {
+        "paper": (paper, elbo_costs(scored)),
+        "optimal": (optimal, elbo_costs(scored, "optimal", "optimal", optimal.fitted)),
+        "diagonal": (
+            diagonal_costs(chosen, fit_errors, m, "optimal", optimal.fitted),
+            diagonal_costs(scored, test_errors, m, "optimal", optimal.fitted),
+        ),
+    }
+    bpd: dict[str, dict[int, float]] = {}
+    for setting, (choose, score) in pairs.items():
+        solution = solve(choose, max(BUDGETS))
+        bpd[setting] = {K: held_out(score, solution.path(K)) for K in BUDGETS}
+        print(name, setting, {K: round(value, 3) for K, value in bpd[setting].items()}, flush=True)
+    full = held_out(pairs["paper"][1], list(range(process.T, -1, -1)))
+    save("variance", name, {"samples": samples, "rows": rows or process.T, "kappa": kappa, "bpd": bpd, "full": full})
+
+
+def diagonal(denoiser: Any, data: Any, seed: int, steps: Any, folder: Any) -> DiagonalErrors:
+    """`estimate_diagonal`, kept in a file."""
+    path = folder / f"diagonal-{seed}.safetensors"
+    if not path.is_file():
+        found = estimate_diagonal(denoiser, data, seed=seed, steps=steps)
+        write_arrays(path, {"halves": found.halves}, {"counts": f"{found.counts[0]} {found.counts[1]}"})
+    arrays, header = read_arrays(path)
+    first, second = map(int, header["counts"].split())
+    from dpstride.statistics.artefact import DataRange
+
+    return DiagonalErrors(denoiser.process, arrays["halves"], (first, second), DataRange(256), seed)
+
+
+def held_out(costs: CostTable, path: Any) -> float:
+    return costs.bpd(float(costs.step_nats(path).sum()))
+
+
+def section(name: str, result: dict[str, Any]) -> str:
+    full, optimal = result["full"], result["bpd"]["optimal"]
+    rows = [[WORDS[setting], *(f"{curve[str(K)]:.3f}" for K in BUDGETS)] for setting, curve in result["bpd"].items()]
+    below = all(optimal[str(K)] < result["bpd"]["paper"][str(K)] for K in BUDGETS)
+    gap = optimal["16"] - full
+    return "\n\n".join(
+        [
+            f"### {name}",
+            f"Held-out bits/dim of the DP stride, {result['samples']} training and as many test images, the network "
+            f"at {result['rows']:,} steps. Full chain in the paper's setting: {full:.3f}.",
+            table(["variance", *BUDGETS], rows),
+            f"Optimal {'is' if below else 'is NOT'} below the paper's setting at every K. 16 steps with optimal variances "
+            f"minus the full chain in the paper's setting: {gap:+.3f}. κ = {result['kappa']:g}.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="models; every embedded one when none is given")
+    parser.add_argument("--samples", type=int, default=256, help="images that choose and fit, and images that score")
+    parser.add_argument("--rows", type=int, help="steps at which the network runs; all by default")
+    parser.add_argument("--page-only", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.page_only:
+        for each in arguments.names or zoo.names():
+            run(each, arguments.samples, arguments.rows)
+    write_page("variance", [section(name, result) for name, result in results("variance").items()])
+    sys.exit(0)
