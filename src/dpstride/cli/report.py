@@ -21,7 +21,7 @@ def write_report(folder: Path, model: str, data: str, heldout: str | None) -> li
 
 
 @click.command("report")
-@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @output
 def report_command(folder: Path, as_json: bool, quiet: bool) -> None:
     """Write report.html, figures and tables of DIR again, from its saved results: no network pass.

@@ -111,7 +111,7 @@ function choose(place) {
   $('more').disabled = state.place === report.budgets.length - 1;
   for (const name of document.querySelectorAll('.chosen-budget')) name.textContent = words;
   $('numbers').tBodies[0].replaceChildren(...STRIDES.map((stride) => element('tr', {'data-stride': stride},
-    element('th', {scope: 'row'}, swatch(stride), report.names[stride]),
+    element('th', {scope: 'row'}, swatch(stride), report.names[stride].replace(' stride', '')),
     element('td', {}, fixed(value(stride))),
     element('td', {}, fixed(curves[stride].error[state.place])),
     element('td', {}, stride === 'dp' ? '' : difference(value(stride) - value('dp'))))));
