@@ -81,3 +81,13 @@ def test_bad_objectives_are_refused(folder: Path, capsys: pytest.CaptureFixture[
     assert "'elbo', 'trajectory', 'mixed'" in capsys.readouterr().err
     assert _run([*words, "trajectory", "--trajectories", "4", "--budgets", "99"]) == 2
     assert "between 1 and T = 60" in capsys.readouterr().err
+    assert _run([*words, "trajectory", "--teacher-steps", "20", "--budgets", "30"]) == 2
+    assert "--budgets must be at most 20, the teacher's steps, not 30" in capsys.readouterr().err
+    assert not (folder / "out").exists()  # refused before any work
+
+
+def test_a_dry_run_counts_the_teachers_evaluations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--objective", "trajectory", "--trajectories", "10", "--budgets", "4,8", "--dry-run"]
+    # 60 steps of 10 noises; 8 probes of ten levels, half the steps each; 16 noises along the teacher and 4 strides
+    assert find(capsys, *options) == {"evaluations": 600 + 8 * 10 * 30 + 16 * (60 + 4 * 12)}
+    assert not (folder / "out").exists()

@@ -105,15 +105,15 @@ def find_command(
     )
     say(plan(denoiser, choosing, scoring, model, data, heldout))
     say_notes(loaded, say)
-    if dry_run:
-        _dry_run(denoiser, choosing, scoring, batch_size, sparse, as_json)
-        return
     if objective != "elbo":
         request = Request(
             objective, sampler, weight, trajectories, teacher_steps, variance, decoder, max_budget, budgets,
             None if every_step else tolerance, seed, batch_size, not quiet,
         )  # fmt: skip
-        find_other(denoiser, choosing, scoring, output, request, say, as_json)
+        find_other(denoiser, choosing, scoring, output, request, say, as_json, dry_run)
+        return
+    if dry_run:
+        _dry_run(denoiser, choosing, scoring, batch_size, sparse, as_json)
         return
     schedules, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,

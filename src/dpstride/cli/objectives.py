@@ -99,10 +99,21 @@ def on_teacher_grid(denoiser: Denoiser, steps: int) -> Denoiser:
 
 
 def find_other(
-    denoiser: Denoiser, choosing: Samples, scoring: Samples, output: Path, request: Request, say: Say, as_json: bool
+    denoiser: Denoiser,
+    choosing: Samples,
+    scoring: Samples,
+    output: Path,
+    request: Request,
+    say: Say,
+    as_json: bool,
+    dry_run: bool = False,
 ) -> None:
     """All of `find` for an objective that is not the ELBO alone."""
     teacher = on_teacher_grid(denoiser, request.teacher_steps)
+    check_request(teacher, request)
+    if dry_run:
+        _dry_run(teacher, choosing, scoring, request, as_json)
+        return
     output.mkdir(parents=True, exist_ok=True)
     trajectory = follow(teacher, choosing, output / "trajectory.safetensors", request, say)
     if request.objective == "trajectory":
@@ -110,6 +121,35 @@ def find_other(
     else:
         result, text = find_mixed(teacher, choosing, scoring, trajectory, output, request, say)
     emit(as_json, result, text)
+
+
+def check_request(teacher: Denoiser, request: Request) -> None:
+    """Refuse what would be refused after hours of work."""
+    from ..statistics.trajectory import PAIRED
+
+    limit, reason = teacher.process.T, "the teacher's steps"
+    if request.objective == "trajectory" and request.sampler == "dpmpp_2m" and limit > PAIRED:
+        limit, reason = PAIRED, "the steps of the grid that dpmpp_2m's paths are chosen on"
+    for name, K in (("--max-budget", request.max_budget), ("--budgets", max(request.budgets or (1,)))):
+        if K is not None and limit < K:
+            raise ValueError(
+                f"{name} must be at most {limit}, {reason}, not {K}. Ask for fewer, or raise --teacher-steps."
+            )
+
+
+def _dry_run(teacher: Denoiser, choosing: Samples, scoring: Samples, request: Request, as_json: bool) -> None:
+    """Network evaluations: the teacher's, the probes', and those that score."""
+    from ..statistics.trajectory import LEVELS, PROBES
+
+    T = teacher.process.T
+    following = T * request.trajectories + T * LEVELS * min(PROBES, request.trajectories) // 2
+    if request.objective == "trajectory":
+        scoring_steps = T + 4 * sum(request.budgets or BUDGETS)
+        evaluations = following + scoring_steps * len(scoring)
+    else:
+        evaluations = following + T * (len(choosing) + len(scoring))
+    about = "about" if request.objective == "trajectory" or request.tolerance is None else "at most about"
+    emit(as_json, {"evaluations": evaluations}, f"Would make {about} {evaluations:,} network evaluations.")
 
 
 def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: Say) -> Trajectory:

@@ -417,21 +417,28 @@ def _kept(process: ForwardProcess, kept: int | npt.ArrayLike) -> npt.NDArray[np.
 
 
 def _coarse(process: ForwardProcess, paired: int) -> npt.NDArray[np.int64]:
-    """At most ``paired`` grid points above 0, even in the sum of angle and log-SNR, each scaled to its range.
+    """``paired`` grid points above 0, or nearly, even in the sum of angle and log-SNR, each scaled to its range.
 
     The angle atan(g/f) sees the trajectory's large moves, log-SNR the fine ones next to clean data. The far noise end, where
     log-SNR may be infinite, is drawn together as in `interpolate.noise_coordinate`.
     """
     T = process.T
-    if paired == 0:
+    if paired <= 1:
         return np.array([0, T], dtype=np.int64)
     if paired >= T:
         return np.arange(T + 1)
     angle, log_snr = np.arctan2(process.g, process.f)[1:], -np.log(process.snr[1:] + 1e-4)
     u = sum((part - part[0]) / (part[-1] - part[0]) for part in (angle, log_snr))
-    wanted = np.linspace(0.0, float(u[-1]), paired)
-    nearest = 1 + np.abs(u[None, :] - wanted[:, None]).argmin(axis=1)
-    return np.union1d([0, T], nearest).astype(np.int64)
+    # On a grid that is coarse somewhere several points fall on one index, so more are asked for until there are enough.
+    for count in range(paired, 8 * paired):
+        wanted = np.linspace(0.0, float(u[-1]), count)
+        right = np.clip(np.searchsorted(u, wanted), 1, T - 1)
+        nearest = 1 + np.where(wanted - u[right - 1] < u[right] - wanted, right - 1, right)
+        found = np.unique(np.append(nearest, T))
+        if found.size >= paired:
+            break
+    kept = np.round(np.linspace(0, found.size - 1, min(paired, found.size))).astype(np.int64)
+    return np.append(0, found[kept]).astype(np.int64)
 
 
 def _levels(grid: npt.NDArray[np.int64], coarse: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
