@@ -29,10 +29,16 @@ def test_noise_levels_are_those_of_the_formulas(K: int) -> None:
 
 
 def test_align_your_steps_is_the_published_schedule_and_interpolates_its_logarithm() -> None:
-    ten = LEVELS[list(ays_stride(FINE, 10).steps[:-1])]
-    assert np.allclose(np.log(ten[1:]), np.log(AYS[1:-1]), atol=0.002)  # the first is the grid's own end
-    twenty = LEVELS[list(ays_stride(FINE, 20).steps[:-1])]
+    levels = np.concatenate([[0.0], np.geomspace(AYS[-1], AYS[0], 4000)])  # a grid with the ends of Stable Diffusion's
+    grid = ForwardProcess.ve(levels)
+    ten = levels[list(ays_stride(grid, 10).steps[:-1])]
+    assert np.allclose(np.log(ten), np.log(AYS[:-1]), atol=0.002)
+    twenty = levels[list(ays_stride(grid, 20).steps[:-1])]
     assert np.allclose(np.log(twenty[1::2]), 0.5 * (np.log(AYS[:-1]) + np.log(AYS[1:])), atol=0.002)
+    # On a wider grid ln σ is stretched: the middle of the range stays the middle.
+    wide = np.log(LEVELS[list(ays_stride(FINE, 10).steps[:-1])])
+    expected = np.log(0.002) + (np.log(AYS[:-1]) - np.log(AYS[-1])) * np.log(80 / 0.002) / np.log(AYS[0] / AYS[-1])
+    assert np.allclose(wide, expected, atol=0.004)
 
 
 @pytest.mark.parametrize("stride", [karras_stride, log_snr_stride, ays_stride])

@@ -33,9 +33,16 @@ def log_snr_stride(process: ForwardProcess, budget: int) -> Schedule:
 
 
 def ays_stride(process: ForwardProcess, budget: int) -> Schedule:
-    """Align Your Steps' schedule of Stable Diffusion 1.5, interpolated in ln σ to K steps; its last level becomes 0."""
+    """Align Your Steps' schedule of Stable Diffusion 1.5, interpolated in ln σ to K steps; its last level becomes 0.
+
+    Its levels begin at that model's noise end and finish at its first step, so on another grid ln σ is stretched to have the
+    same two ends there; as published it would begin a grid that goes to σ = 157 at 14.6.
+    """
+    low, high = _range(process)
     at = np.linspace(0.0, len(AYS) - 1.0, budget + 1)[:-1]
-    return _nearest(process, np.exp(np.interp(at, np.arange(len(AYS)), np.log(AYS))), "ays")
+    share = (np.log(AYS) - np.log(AYS[-1])) / (np.log(AYS[0]) - np.log(AYS[-1]))
+    levels = np.log(low) + share * (np.log(high) - np.log(low))
+    return _nearest(process, np.exp(np.interp(at, np.arange(len(AYS)), levels)), "ays")
 
 
 def _range(process: ForwardProcess) -> tuple[float, float]:
