@@ -65,6 +65,7 @@ def test_mixed_schedules_lie_between_the_two_ends(folder: Path, capsys: pytest.C
     front = json.loads((folder / "out" / "front.json").read_text(encoding="utf-8"))["front"]
     assert front == result["front"]
     assert (folder / "out" / "front.png").stat().st_size > 1000
+    assert (folder / "out" / "report.html").stat().st_size > 1000
     heldout = elbo_costs(Statistics.load("out/heldout.safetensors"))
     for K in ("4", "8"):
         (mine,) = [p for p in front[K] if p["lambda"][0] <= 5.0 and (p["lambda"][1] is None or p["lambda"][1] > 5.0)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,8 @@ def find_command(
             objective, sampler, weight, trajectories, teacher_steps, variance, decoder, max_budget, budgets,
             None if every_step else tolerance, seed, batch_size, not quiet,
         )  # fmt: skip
-        find_other(denoiser, choosing, scoring, output, request, say, as_json, dry_run)
+        report = partial(write_report, output, model, data, heldout)
+        find_other(denoiser, choosing, scoring, output, request, say, report, as_json, dry_run)
         return
     if dry_run:
         _dry_run(denoiser, choosing, scoring, batch_size, sparse, as_json)

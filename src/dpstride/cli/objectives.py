@@ -105,10 +105,11 @@ def find_other(
     output: Path,
     request: Request,
     say: Say,
+    report: Callable[[], list[Path]],
     as_json: bool,
     dry_run: bool = False,
 ) -> None:
-    """All of `find` for an objective that is not the ELBO alone."""
+    """All of `find` for an objective that is not the ELBO alone; ``report`` writes the page of held-out results."""
     teacher = on_teacher_grid(denoiser, request.teacher_steps)
     check_request(teacher, request)
     if dry_run:
@@ -119,7 +120,7 @@ def find_other(
     if request.objective == "trajectory":
         result, text = find_trajectory(teacher, scoring, trajectory, output, request, say)
     else:
-        result, text = find_mixed(teacher, choosing, scoring, trajectory, output, request, say)
+        result, text = find_mixed(teacher, choosing, scoring, trajectory, output, request, report)
     emit(as_json, result, text)
 
 
@@ -284,7 +285,7 @@ def find_mixed(
     trajectory: Trajectory,
     output: Path,
     request: Request,
-    say: Say,
+    report: Callable[[], list[Path]],
 ) -> tuple[dict[str, Any], str]:
     """Schedules for bits/dim + λ · trajectory cost, scored as `find` scores; and the trade-off of each budget."""
     from ..costs.elbo import elbo_costs
@@ -319,7 +320,7 @@ def find_mixed(
     }
     document = {"format": "dpstride-front-1", "options": dict(schedules.options), "front": front}
     (output / "front.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-    files = [output / name for name in ("schedules.json", "comparison.json", "front.json")]
+    files = [*report(), *(output / name for name in ("schedules.json", "comparison.json", "front.json"))]
     files += save_figures(comparison, schedules, output) + save_front(front, request.weight, output)
     result = {
         "objective": "mixed",
