@@ -110,6 +110,38 @@ def test_kept_and_coarse_grids_hold_the_entries_of_the_whole_one() -> None:
     assert chosen.process.origin.tolist() == [0, 3, 7, 20, 40]
 
 
+def test_conditioning_goes_with_its_sample() -> None:
+    """A network that adds its conditioning: each sample's trajectory is that of a model with this one shift."""
+    process = ForwardProcess.linear(20)
+    network = MixtureNetwork(process, MEANS, 0.02)
+    shifts = torch.tensor([0.0, 0.3, -0.2, 0.5, 0.1], dtype=torch.float64)
+
+    def conditional(x: torch.Tensor, time: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        return network(x, time) + shift[:, None]
+
+    denoiser = Denoiser(conditional, process, predicts="x0", clip=None, shape=(3,))
+    found = [
+        estimate_trajectory(denoiser, samples=5, batch_size=size, probes=4, conditioning=shifts) for size in (2, 5)
+    ]
+    expected, pushed = np.zeros((21, 21)), 0.0
+    noises = standard_normal(0, "prior", 0, 0, 5, (3,))
+    for n, shift in enumerate(shifts.tolist()):
+        x, states, outputs = noises[n : n + 1], {}, {}
+        for t in range(20, 0, -1):
+            states[t], outputs[t] = x, network(x, torch.tensor([t - 1])) + shift
+            noise = (x - process.f[t] * outputs[t]) / process.g[t]
+            x = process.f[t - 1] * outputs[t] + process.g[t - 1] * noise
+        for t, s in itertools.combinations(range(20, 0, -1), 2):
+            noise = (states[t] - process.f[t] * outputs[t]) / process.g[t]
+            jump = process.f[s] * outputs[t] + process.g[s] * noise
+            expected[t, s] += float((states[s] - jump).square().sum()) / 5
+        pushed += float((x - outputs[20]).square().sum()) / 5
+    for each in found:
+        assert np.allclose(each.deviation[:, 1:], expected[:, 1:], rtol=1e-9, atol=1e-12)
+        assert each.deviation[20, 0] == pytest.approx(pushed, rel=1e-9)
+        assert np.allclose(each.amplification, found[0].amplification, rtol=1e-9)
+
+
 # --- from deviations to costs ---------------------------------------------------------------------------------------------
 
 
