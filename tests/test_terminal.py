@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -49,6 +50,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def on_terminal(arguments: list[str], **environment: str) -> str:
     """All that a process writes to a terminal of 120 columns."""
     ours, theirs = pty.openpty()
@@ -83,11 +89,21 @@ def test_a_terminal_gets_bars_and_colours(folder: Path) -> None:
     assert "\x1b[33mNote:" in seen
 
 
-def test_quiet_leaves_the_result_and_no_color_its_words(folder: Path) -> None:
-    seen = on_terminal([*FIND, "--quiet"], NO_COLOR="1")
-    assert seen.startswith("bits/dim, held-out")
-    assert "%|" not in seen
-    assert "\x1b[3" not in seen
+def test_quiet_leaves_the_result_and_no_color_its_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, which has torch already, with streams that say they are a terminal."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    seen = []
+    for words in (["estimate", *FIND[3:5], "-o", "statistics.safetensors"], [*FIND[2:], "--quiet"]):
+        for stream in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, stream, Screen())
+        assert _run(words) == 0
+        seen.append((sys.stdout.getvalue(), sys.stderr.getvalue()))
+    sys.modules.pop("terminal_model", None)
+    (_, talkative), (out, quiet) = seen
+    assert "%|" in talkative
+    assert not quiet
+    assert out.startswith("bits/dim, held-out")
+    assert "\x1b" not in out
 
 
 def test_a_long_solution_has_a_bar(folder: Path) -> None:
