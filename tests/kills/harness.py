@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
@@ -127,15 +127,19 @@ class Run:
     def codes(self) -> list[int | None]:
         return [self.nursery.wait(pid, 0.0) for pid in self.pids]
 
-    def kill(self, which: int) -> None:
-        """kill -9 one process; then do as launchers do: end the others, politely first."""
-        os.kill(self.pids[which], signal.SIGKILL)
+    def kill(self, which: int) -> bool:
+        """kill -9 one process; then do as launchers do: end the others, politely first. False if it has just ended."""
+        try:
+            os.kill(self.pids[which], signal.SIGKILL)
+        except ProcessLookupError:
+            return False
         for number, after in ((signal.SIGTERM, 20.0), (signal.SIGKILL, PATIENCE)):
             for pid in self.pids:
                 if self.nursery.wait(pid, 0.0) is None:
-                    os.kill(pid, number)
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
             if self.ends_within(after):
-                return
+                return True
         raise AssertionError(f"{self.pids} outlive kill -9")
 
 
@@ -158,19 +162,17 @@ def survive(nursery: Nursery, job: str, base: Path, kills: int, workers: int = 1
     expected, tally.needed = left_by(base / "undisturbed"), evaluations(base / "undisturbed")
     assert expected
     assert "left over" not in expected.values()
-    folder, made = base / "0", 0
+    folder = base / "0"
     folder.mkdir()
     while True:
         run = Run.start(nursery, job, folder, workers)
         tally.runs += 1
         # Most kills come early in what is left, so that a folder sees several of them.
         moment = PATIENCE if tally.kills >= kills else seconds * rng.random() ** 2
-        if not run.ends_within(moment):
-            assert tally.kills < kills, f"{job} does not end; see {folder / 'log'}"
-            run.kill(rng.randrange(workers))
+        if not run.ends_within(moment) and tally.kills < kills and run.kill(rng.randrange(workers)):
             tally.kills += 1
-            made += 1
             continue
+        assert run.ends_within(PATIENCE), f"{job} does not end; see {folder / 'log'}"
         assert run.codes == [0] * workers, (folder / "log").read_text()
         found = left_by(folder)
         assert found == expected, {
