@@ -289,9 +289,9 @@ def _walk(chain: Chain, first: int, count: int, conditioning: Any, store: _Store
 
 
 def _joined(done: dict[Unit, Arrays], n: int) -> Arrays:
-    """The first n items of every array, in order."""
+    """The first n items of every array, in order; names too, which a file gives back in any order."""
     order = sorted(done)
-    return {name: np.concatenate([done[unit][name] for unit in order])[:n] for name in done[order[0]]}
+    return {name: np.concatenate([done[unit][name] for unit in order])[:n] for name in sorted(done[order[0]])}
 
 
 def _missing(done: dict[Unit, Arrays], n: int, size: int) -> list[Unit]:
