@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from . import __version__
 from .process import ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-schedules"
@@ -101,6 +104,19 @@ class Schedule:
         from .integrations.export import for_improved_diffusion
 
         return for_improved_diffusion(self)
+
+    # --- in a notebook; figures and tables are in report/notebook.py --------------------------------------------------
+
+    def plot(self) -> Figure:
+        """The path on the noise axis, as a matplotlib figure."""
+        from .report.notebook import plot_schedule
+
+        return plot_schedule(self)
+
+    def _repr_html_(self) -> str:
+        from .report.notebook import schedule_html
+
+        return schedule_html(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as a schedule set of one budget."""
@@ -195,6 +211,17 @@ class ScheduleSet:
         from dataclasses import replace
 
         return replace(schedule, options=self.options, fitted=self.fitted)
+
+    def plot(self) -> Figure:
+        """Predicted bits/dim against budget and the steps of some budgets, as a matplotlib figure."""
+        from .report.notebook import plot_schedules
+
+        return plot_schedules(self)
+
+    def _repr_html_(self) -> str:
+        from .report.notebook import schedules_html
+
+        return schedules_html(self)
 
     # --- JSON ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
 from ..schedule import ScheduleSet, even_stride, quadratic_stride
 from ..statistics.artefact import Statistics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
 STRIDES = ("even", "quadratic", "dp")
@@ -74,6 +77,17 @@ class Comparison:
             f"{_steps(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/dim of {name} on held-out data "
             f"({few[0]:.3f} ± {few[1]:.3f} against {reference[0]:.3f} ± {reference[1]:.3f})."
         )
+
+    def plot(self) -> Figure:
+        """Held-out bits/dim of the strides against budget, as a matplotlib figure."""
+        from ..report.notebook import plot_comparison
+
+        return plot_comparison(self)
+
+    def _repr_html_(self) -> str:
+        from ..report.notebook import comparison_html
+
+        return comparison_html(self)
 
     def save(self, path: str | Path) -> None:
         """Write as JSON."""

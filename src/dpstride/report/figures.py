@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,14 @@ def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | P
     from matplotlib.figure import Figure
 
     written = []
-    for name, draw in (("bits_per_dim", _draw_curves), ("timesteps", _draw_paths)):
+    figures: list[tuple[str, Callable[[Any], None]]] = [
+        ("bits_per_dim", lambda axes: draw_curves(axes, comparison)),
+        ("timesteps", lambda axes: draw_paths(axes, schedules)),
+    ]
+    for name, draw in figures:
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         FigureCanvasAgg(figure)
-        draw(figure.add_subplot(), comparison, schedules)
+        draw(figure.add_subplot())
         for suffix in ("svg", "png"):
             path = Path(folder) / f"{name}.{suffix}"
             figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
@@ -36,7 +41,8 @@ def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | P
     return written
 
 
-def _draw_curves(axes: Any, comparison: Comparison, schedules: ScheduleSet) -> None:
+def draw_curves(axes: Any, comparison: Comparison) -> None:
+    """Held-out bits/dim of every stride against budget."""
     for stride, curve in comparison.curves.items():
         budgets = sorted(curve)
         values = [curve[budget][0] for budget in budgets]
@@ -68,13 +74,19 @@ def _draw_curves(axes: Any, comparison: Comparison, schedules: ScheduleSet) -> N
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_paths(axes: Any, comparison: Comparison, schedules: ScheduleSet) -> None:
-    budgets = [budget for budget in PATH_BUDGETS if budget in schedules]
+def draw_paths(axes: Any, schedules: ScheduleSet) -> None:
+    """The steps of some budgets, a row for each."""
+    budgets = [budget for budget in PATH_BUDGETS if budget in schedules] or schedules.budgets[-1:]
     for row, budget in enumerate(budgets):
         times = schedules[budget].times
         axes.plot(times, [row] * len(times), "|", markersize=9, color=STYLES["dp"]["color"])
     axes.set_yticks(range(len(budgets)), [str(budget) for budget in budgets])
     axes.set_xlabel("time of the grid (0 is clean data)")
     axes.set_ylabel("refinement steps K")
-    axes.set_title("Steps chosen by the DP stride", fontsize=10)
+    axes.set_title(f"Steps chosen by the {stride_name(schedules.stride)}", fontsize=10, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def stride_name(stride: str) -> str:
+    """A stride in words."""
+    return STYLES[stride]["label"] if stride in STYLES else f"{printable(stride, 40)} stride"

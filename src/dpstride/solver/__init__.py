@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .paths import StoredPaths
     from .second_order import PairPaths
 
@@ -84,6 +86,17 @@ class Solution:
                 "Use path(K), or solve a CostTable."
             )
         return self.table.schedule(path, self.cost_nats(budget))
+
+    def plot(self) -> Figure:
+        """Cost against budget and the steps of some budgets, as a matplotlib figure."""
+        from ..report.notebook import plot_solution
+
+        return plot_solution(self)
+
+    def _repr_html_(self) -> str:
+        from ..report.notebook import solution_html
+
+        return solution_html(self)
 
     def _checked_budget(self, budget: int) -> int:
         K = operator.index(budget)

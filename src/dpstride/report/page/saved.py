@@ -10,7 +10,7 @@ from typing import Any
 from ...adaptive.report import AdaptiveReport
 from ...costs.elbo import elbo_costs
 from ...costs.table import CostTable
-from ...evaluate.comparison import Comparison, compare
+from ...evaluate.comparison import Comparison, check_provenance, compare
 from ...reading.limits import UnreadableFileError
 from ...schedule import ScheduleSet
 from ...statistics.artefact import Statistics
@@ -96,6 +96,7 @@ AGAIN = "Run the command that wrote them again."
 def _costs(schedules: ScheduleSet, heldout: Statistics) -> CostTable:
     """The table by which `compare` scores: the schedules' own options and fitted numbers."""
     heldout.check_process(schedules.process)
+    check_provenance(schedules)
     options = schedules.options
     fitted = schedules.fitted if "optimal" in options.values() else None
     return elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
