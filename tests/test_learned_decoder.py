@@ -145,6 +145,25 @@ def test_kernels_sum_the_same_moments_as_tensors() -> None:
         np.testing.assert_allclose(fractions[:, :, kind].reshape(-1, MOMENTS), expected.T, rtol=1e-12, atol=1e-10)
 
 
+@pytest.mark.parametrize("threads", [2, 3, 5, 64])
+def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
+    q, edge, _ = residuals(0.1, count=11)
+    block = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 4, 4])
+    mesh, even, phi = GradedMesh(HALF, HALF / 16), EvenMesh(1 / 16), np.random.default_rng(7).random(q.shape)
+    index, z = kernels.locate(mesh, q, edge)
+    table = np.random.default_rng(8).random((2 * mesh.bins, MOMENTS, 16))
+    found = []
+    for count in (1, threads):
+        sums = [np.zeros((5, 2 * mesh.bins, MOMENTS)), np.zeros((5, even.bins, 2, MOMENTS)), np.zeros((5, 4, 8, 16))]
+        kernels.add_residuals(mesh, q, edge, block, sums[0], count)
+        kernels.add_fractions(even, phi, q**2, block, sums[1], count)
+        kernels.add_products(table, index, z, phi, (0.0, 1.0), block, sums[2], count)
+        found.append(sums)
+    for one, other in zip(*found, strict=True):
+        assert one.any()
+        np.testing.assert_array_equal(one, other)
+
+
 def test_other_devices_sum_the_same_by_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU would do, done here: every field to rounding."""
     import test_statistics

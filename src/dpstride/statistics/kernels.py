@@ -1,13 +1,17 @@
 """Stage 3. What a network pass leaves, summed by bins in one go over the elements: compiled, for passes on the processor.
 
 The same sums as those of `bins.locate` and `bins.moments_of`, which serve other devices, without their dozens of passes
-over memory. Arrays are float64; ``block`` is the block of each sample, and sums are added to what is there.
+over memory. Arrays are float64; ``block`` is the block of each sample, ascending, and sums are added to what is there.
+Threads have blocks of their own, so that their number does not change a bit.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 import numba
@@ -35,14 +39,26 @@ def _compiled(function: Function) -> Function:
         return cast(Function, njit(**options)(function))
 
 
-def add_residuals(mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], block: Indices, sums: Array) -> None:
+def add_residuals(
+    mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], block: Indices, sums: Array, threads: int = 1
+) -> None:
     """Moments of the residuals q [n, dims] to ``sums`` [blocks, 2 · bins, MOMENTS], interior bins first."""
-    _add_residuals(q, edge, block, mesh.centre, mesh.sigma, _BEGIN, sums)
+
+    def add(part: slice) -> None:
+        _add_residuals(q[part], edge[part], block[part], mesh.centre, mesh.sigma, _BEGIN, sums)
+
+    _share(add, block, threads)
 
 
-def add_fractions(mesh: EvenMesh, fraction: Array, squared: Array, block: Indices, sums: Array) -> None:
+def add_fractions(
+    mesh: EvenMesh, fraction: Array, squared: Array, block: Indices, sums: Array, threads: int = 1
+) -> None:
     """Moments of φ [n, dims], weighted by 1 and by ``squared``, to ``sums`` [blocks, bins, 2, MOMENTS]."""
-    _add_fractions(fraction, squared, block, mesh.LIMIT, mesh.width, sums)
+
+    def add(part: slice) -> None:
+        _add_fractions(fraction[part], squared[part], block[part], mesh.LIMIT, mesh.width, sums)
+
+    _share(add, block, threads)
 
 
 def add_weighted_residuals(
@@ -72,12 +88,33 @@ def add_products(
     limits: tuple[float, float],
     block: Indices,
     sums: Array,
+    threads: int = 1,
 ) -> None:
     """Σ T_m(φ) Σ_l T_l(z) table[row, l] to ``sums`` [blocks, bins of φ, orders m, nodes]; rows below 0 are left out.
 
     ``table`` is [rows, MOMENTS, nodes], ``position`` is z, and φ is binned evenly between ``limits``.
     """
-    _add_products(table, row, position, fraction, *limits, block, sums)
+
+    def add(part: slice) -> None:
+        _add_products(table, row[part], position[part], fraction[part], *limits, block[part], sums)
+
+    _share(add, block, threads)
+
+
+def _share(add: Callable[[slice], None], block: Indices, threads: int) -> None:
+    """Let threads add the samples of different blocks."""
+    begins = np.flatnonzero(np.diff(block, prepend=-1))
+    parts = min(threads, begins.size)
+    if parts == 1:
+        add(slice(None))
+        return
+    cuts = [*begins[np.arange(parts) * begins.size // parts].tolist(), len(block)]
+    list(_pool(threads).map(add, itertools.starmap(slice, itertools.pairwise(cuts))))
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="dpstride-sums")
 
 
 @_compiled

@@ -68,7 +68,8 @@ class LearnedDecoder:
         row, position = kernels.locate(self.mesh, q.numpy(), edge.numpy())
         row = np.where(inside.numpy(), self._rows(row, inside.numpy()), np.int32(-1))
         sums = np.zeros((count, *self.sums.shape[1:]))
-        kernels.add_products(self.table, row, position, fraction.numpy(), FRACTIONS, block, sums)
+        threads = torch.get_num_threads()
+        kernels.add_products(self.table, row, position, fraction.numpy(), FRACTIONS, block, sums, threads)
         direct = np.zeros((count, self.delta.size))
         if not bool(inside.all()):
             rest = ~inside

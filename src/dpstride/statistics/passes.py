@@ -6,6 +6,7 @@ until all of them are in; then they shrink to what later stages need.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import warnings
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser, NonFiniteError, is_out_of_memory
+from ..process import ForwardProcess
 from . import artefact
 from .artefact import BLOCK_NODES
 from .bins import MOMENTS, chebyshev_nodes, moments_of, to_node_weights
@@ -43,7 +45,7 @@ class Passes:
         self.blocks = artefact.block_of_sample(len(data))
         self.learned = denoiser.variance == "learned_range"
         self.discretised = data.data_range.levels is not None
-        self.decoder_nodes = artefact.learned_decoder_size(self.process) if self.learned and self.discretised else 0
+        self.decoder_nodes = _decoder_nodes(self.process) if self.learned and self.discretised else 0
 
     def samples_of(self, unit: Unit) -> Indices:
         """The samples that a unit has at each of its t."""
@@ -262,7 +264,7 @@ class _Row:
             from . import kernels
 
             sums = np.zeros((count, *self.fractions.shape[1:]))
-            kernels.add_fractions(mesh, fraction.numpy(), e2.numpy(), block, sums)
+            kernels.add_fractions(mesh, fraction.numpy(), e2.numpy(), block, sums, torch.get_num_threads())
             return sums
         index, z = mesh.locate(fraction)
         index, z = (index + _per_element(block, fraction) * mesh.bins).flatten(), z.flatten()
@@ -280,7 +282,7 @@ class _Row:
             from . import kernels
 
             sums = np.zeros((count, *self.residuals.shape[1:]))
-            kernels.add_residuals(mesh, q.numpy(), edge.numpy(), block, sums)
+            kernels.add_residuals(mesh, q.numpy(), edge.numpy(), block, sums, torch.get_num_threads())
             return sums
         index, z = mesh.locate(q)
         index = (index + mesh.bins * edge + 2 * mesh.bins * _per_element(block, q)).flatten()
@@ -332,6 +334,12 @@ def warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
             "some of it. Pass clip=None, or the data's own range, to Denoiser.",
             stacklevel=4,
         )
+
+
+@functools.lru_cache(maxsize=4)
+def _decoder_nodes(process: ForwardProcess) -> int:
+    """`learned_decoder_size`, which looks at every pair of steps, once for all rounds of an adaptive estimate."""
+    return artefact.learned_decoder_size(process)
 
 
 def _by_kernels(tensor: Tensor) -> bool:
