@@ -16,6 +16,7 @@ import click
 from .. import __version__
 from ..integrations.command import export_command
 from ..training.command import train_command
+from .completion import completion_command
 from .console import complain
 from .demo import demo_command
 from .estimate import estimate_command
@@ -56,6 +57,7 @@ for _command in (
     models_command,
     export_command,
     train_command,
+    completion_command,
 ):
     cli.add_command(_command)
 
