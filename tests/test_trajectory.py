@@ -291,6 +291,17 @@ def test_an_interrupted_teacher_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         estimate_trajectory(mixture(PROCESSES[0]), samples=7, seed=1, probes=5, checkpoint=path)
 
 
+def test_batches_are_as_small_as_memory_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = estimate_trajectory(mixture(PROCESSES[0]), samples=7)
+    follow, counts = module._follow, []
+    monkeypatch.setattr(module, "_follow", lambda *arguments: (counts.append(arguments[3]), follow(*arguments))[1])
+    # Two float64 tables of 14 grid points and 3 dims per sample are 672 bytes: three samples fit into 2,100.
+    monkeypatch.setattr(module, "STATE_BYTES", 2100)
+    found = estimate_trajectory(mixture(PROCESSES[0]), samples=7)
+    assert counts == [3, 3, 1]
+    assert np.allclose(found.deviation, whole.deviation, rtol=1e-10, atol=1e-13)
+
+
 def test_bad_requests_are_refused() -> None:
     denoiser = mixture(PROCESSES[0])
     with pytest.raises(ValueError, match="samples must be a whole number of at least 1, not 0"):

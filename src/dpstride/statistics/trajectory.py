@@ -42,6 +42,7 @@ Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-trajectory"
 FORMAT_VERSION = 1
 KEPT = 1000  # grid points between which jumps are tabulated
+STATE_BYTES = 1 << 30  # of one batch's states, unless one sample has more
 PROBES = 8  # samples on which amplification is measured
 LEVELS = 10  # noise levels at which it is
 PAIRED = 128  # grid points between which steps with memory are: their table has three sides
@@ -160,7 +161,7 @@ def estimate_trajectory(
         denoiser: the model; it must know its sample shape. No data is needed.
         samples: trajectories. `sample` starts from the same noises with the same seed.
         seed: names the noise.
-        batch_size: samples per network pass, whose states are in memory at a time.
+        batch_size: samples per network pass, whose states are in memory at a time; fewer where these would take over 1 GB.
         kept: how many grid points to tabulate jumps between (at most; even in the grid index), or which.
         paired: at most so many of them for DPM-Solver++ 2M, even half in angle and half in log-SNR; 0 for none.
         probes: samples, the first ones, on which amplification is measured, with some 5 T evaluations more; 0 for none.
@@ -200,6 +201,7 @@ def estimate_trajectory(
         "seed": check_seed(seed),
         "conditioning": _fingerprint(conditioning),
     }
+    batch_size = max(1, min(int(batch_size), STATE_BYTES // (16 * grid.size * math.prod(denoiser.shape))))
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
         found = Trajectory.load(path)
