@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -180,3 +183,26 @@ def test_other_devices_sum_the_same_by_tensors(monkeypatch: pytest.MonkeyPatch) 
         one, other = getattr(compiled, name), getattr(by_tensors, name)
         np.testing.assert_array_equal(one.bins, other.bins)
         np.testing.assert_allclose(one.moments, other.moments, rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_sums_with_threads_of_its_own() -> None:
+    q, edge, block = residuals(0.1)
+    mesh = GradedMesh(HALF, HALF / 16)
+    sums = np.zeros((3, 2 * mesh.bins, MOMENTS))
+    kernels.add_residuals(mesh, q, edge, block, sums, 2)
+    child = os.fork()
+    if child == 0:
+        again = np.zeros_like(sums)
+        kernels.add_residuals(mesh, q, edge, block, again, 2)
+        os._exit(int(not np.array_equal(again, sums)))
+    for _ in range(6000):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the fork waits for threads that it does not have")
+    assert os.waitstatus_to_exitcode(status) == 0

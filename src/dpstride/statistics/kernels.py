@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
@@ -109,11 +110,12 @@ def _share(add: Callable[[slice], None], block: Indices, threads: int) -> None:
         add(slice(None))
         return
     cuts = [*begins[np.arange(parts) * begins.size // parts].tolist(), len(block)]
-    list(_pool(threads).map(add, itertools.starmap(slice, itertools.pairwise(cuts))))
+    list(_pool(threads, os.getpid()).map(add, itertools.starmap(slice, itertools.pairwise(cuts))))
 
 
 @functools.lru_cache(maxsize=1)
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """One for each process: a fork has the parent's pool without its threads, and would wait for them for ever."""
     return ThreadPoolExecutor(threads, thread_name_prefix="dpstride-sums")
 
 
