@@ -154,6 +154,29 @@ def read_adaptive(folder: Path) -> Any:
     return AdaptiveReport.load(folder / "adaptive.json")
 
 
+def make_trajectory(folder: Path) -> None:
+    process = ForwardProcess.linear(6)
+    denoiser = dpstride.Denoiser(lambda x, time: 0.5 * x, process, predicts="x0", shape=(1, 2, 2))
+    dpstride.estimate_trajectory(denoiser, 2, checkpoint=folder / "a.safetensors", progress=False)
+
+
+def use_trajectory(trajectory: Any) -> None:
+    for sampler in ("ddim", "dpmpp_2m"):
+        dpstride.solve(dpstride.trajectory_costs(trajectory, sampler))
+
+
+def make_run(folder: Path) -> None:
+    from dpstride.report.page.run import Run
+
+    Run.of(["find", "a", "b"], "a", "b", None).save(folder)
+
+
+def read_run(folder: Path) -> Any:
+    from dpstride.report.page.run import Run
+
+    return Run.load(folder / "run.json")
+
+
 def make_features(folder: Path) -> None:
     from dpstride.evaluate.stream import FORMAT
     from dpstride.statistics.storage import write_arrays
@@ -418,6 +441,14 @@ READERS: dict[str, Reader] = {
         {"adaptive.json": json_with("2", "believed")},
         share=20,
     ),
+    "trajectory .safetensors": Reader(
+        make_trajectory,
+        lambda folder: dpstride.Trajectory.load(folder / "a.safetensors"),
+        use_trajectory,
+        {"a.safetensors": both(mutations.edited_safetensors)},
+        share=40,
+    ),
+    "run.json": Reader(make_run, read_run, nothing, {"run.json": json_with("command", "versions")}, share=20),
     "features .safetensors": Reader(
         make_features,
         read_features,

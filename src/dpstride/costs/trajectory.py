@@ -10,9 +10,9 @@ A step t → s leaves the teacher's trajectory by d (see `statistics.trajectory`
   says, because they decide between modes, and less than "flat" says.
 * How errors of several steps add. "squares", L = weight E|d|²/dims, is right for errors in unrelated directions: the square
   root of a path's cost is then the root mean square distance per dimension of its end points from the teacher's. "norms",
-  L = sqrt(weight E|d|²/dims), bounds that distance whatever the directions (triangle inequality). On networks the truth lies
-  between the two, and the paths that the squares choose end closer to the teacher, the fewer steps the more; so they are the
-  default, by evidence and not by proof (docs/beyond/trajectory.md).
+  L = sqrt(weight E|d|²/dims), bounds that distance whatever the directions (triangle inequality). On a network the truth lies
+  between the two; on the one where both were tried the paths that the squares choose ended closer to the teacher, so they
+  are the default, by that evidence and not by proof (docs/beyond/trajectory.md).
 
 Both decompose, so the solver that minimises the ELBO minimises them, exactly, for every budget.
 """
