@@ -52,6 +52,12 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def remove_unfinished(folder: Path) -> None:
+    """What a kill left of a checkpoint; only whoever has the folder's lock may do so."""
+    for leftover in folder.glob(f"{FILE}.*.tmp"):
+        leftover.unlink()
+
+
 def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """The saved state, or None when there is none; with ``settings``, an error if it was made with other ones.
 

@@ -23,7 +23,7 @@ from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
 from dpstride.reading.limits import UnreadableFileError
 from dpstride.statistics.lock import Lock
-from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
+from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, remove_unfinished, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
 from dpstride.training.network import DEFAULT_CHANNELS, build_network, load_weights
@@ -104,6 +104,7 @@ def train(
     settings = settings or TrainingSettings()
     folder = Path(folder)
     with Lock(folder):
+        remove_unfinished(folder)
         run = Run(images, folder, settings, process, held_out, warm_start, command)
         last = settings.steps if stop_at is None else min(stop_at, settings.steps)
         _advance_to(run, last, evaluate_every, checkpoint_every, progress, report)
