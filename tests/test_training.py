@@ -303,7 +303,7 @@ def test_an_interrupted_run_ends_bit_for_bit_as_an_undisturbed_one(objective, lo
 
     with pytest.raises(KeyboardInterrupt):
         train(images, tmp_path / "cut", settings, report=interrupt, **options)
-    (tmp_path / "cut" / "checkpoint.pt.123.tmp").write_bytes(b"half of one")  # as a kill in the middle of writing leaves
+    (tmp_path / "cut" / "checkpoint.pt.123.tmp").write_bytes(b"half of one")  # as a kill may leave
     torch.rand(7)  # the global generator's state must not matter
     assert train(images, tmp_path / "cut", settings, stop_at=14, **options) == tmp_path / "cut"
     cut = train(images, tmp_path / "cut", settings, **options)
@@ -321,7 +321,9 @@ def test_an_interrupted_run_ends_bit_for_bit_as_an_undisturbed_one(objective, lo
     assert losses[0] == losses[1]
     weights = "unet/diffusion_pytorch_model.safetensors"
     assert (whole / weights).read_bytes() == (cut / weights).read_bytes()
-    assert {path.name for path in (tmp_path / "cut").iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {path.name for path in (tmp_path / "cut").iterdir()} == {
+        path.name for path in (tmp_path / "whole").iterdir()
+    }
 
 
 def test_a_checkpoint_is_not_gone_on_with_under_other_settings_but_may_be_made_longer(tmp_path):
