@@ -25,7 +25,7 @@ from dpstride import (
     optimise,
     solve,
 )
-from dpstride.adaptive.loop import check_budgets, first_steps, next_steps, refine
+from dpstride.adaptive.loop import _verdict, check_budgets, first_steps, next_steps, refine
 from dpstride.adaptive.regret import Belief, _Candidates, believe, candidate_grid
 from dpstride.adaptive.report import Regret, samples_for
 from dpstride.costs.elbo import check_options
@@ -477,3 +477,24 @@ def test_wrong_requests_are_refused_before_the_network_runs(arguments: dict[str,
     with pytest.raises(ValueError, match=message):
         estimate_adaptively(denoiser, gaussian_images(4, 0), data_range="continuous", **arguments)
     assert denoiser.network.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("upper", "weights", "verdict"),
+    [
+        (0.009, [0.5, 0.5], "reached"),  # nothing more is asked
+        (
+            0.011,
+            [0.002, 0.5],
+            "noise",
+        ),  # 0.002 of cost hangs on the gap that is worth it: regret moves by 0.004 at most
+        (0.011, [0.0051, 0.0], None),
+    ],
+)
+def test_steps_that_could_not_lower_regret_to_the_tolerance_are_not_evaluated(
+    upper: float, weights: list[float], verdict: str | None
+) -> None:
+    gaps = np.array([[1, 5], [5, 9]])
+    belief = Belief((8,), np.full((200, 1), upper), gaps, np.array(weights), np.array([True, False]))
+    assert _verdict(belief, 0.01, 10, 1000) == verdict
+    assert _verdict(belief, 0.01, 1000, 1000) == (verdict or "limit")
