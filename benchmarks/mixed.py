@@ -17,9 +17,9 @@ import sys
 from typing import Any
 
 from beyond import KEPT, ROOT, RUNS, results, save, table, write_page
+from command import dpstride
 
 from dpstride import zoo
-from dpstride.cli import main as dpstride
 
 
 def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int) -> None:
@@ -27,12 +27,7 @@ def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int
     words = ["find", name, "fashion-train", "--heldout", "fashion-test", "-o", str(output.relative_to(ROOT))]
     words += ["--objective", "mixed", "--lambda", str(weight), "--teacher-steps", str(teacher_steps)]
     words += ["--budgets", budgets, "--samples", str(samples), "--heldout-samples", str(samples)]
-    print("$ dpstride", *words, flush=True)
-    try:
-        dpstride(words)
-    except SystemExit as stop:
-        if stop.code:
-            raise
+    dpstride(words)
     document: dict[str, Any] = json.loads((output / "front.json").read_text(encoding="utf-8"))
     save("mixed", name, {"command": "dpstride " + " ".join(words), "lambda": weight, "front": document["front"]})
     shutil.copy(output / "front.svg", KEPT / "mixed" / f"{name}.svg")

@@ -16,8 +16,9 @@ import shutil
 import sys
 from pathlib import Path
 
+from command import dpstride
+
 from dpstride import zoo
-from dpstride.cli import main as dpstride
 from dpstride.report.paper import beside
 from dpstride.report.tables import study_tables
 from dpstride.study.results import StudyResults
@@ -43,12 +44,7 @@ def words_of(name: str, more: list[str]) -> list[str]:
 
 def run(name: str, more: list[str]) -> None:
     words = words_of(name, more)
-    print("$ dpstride", *words, flush=True)
-    try:
-        dpstride(words)
-    except SystemExit as stop:
-        if stop.code:
-            raise
+    dpstride(words)
     kept = KEPT / name
     kept.mkdir(parents=True, exist_ok=True)
     shutil.copy(RUNS / name / "results.json", kept)

@@ -16,8 +16,9 @@ import re
 import sys
 from pathlib import Path
 
+from command import dpstride
+
 from dpstride import zoo
-from dpstride.cli import main as dpstride
 from dpstride.evaluate.comparison import Comparison
 
 ROOT = Path(__file__).parents[1]
@@ -34,21 +35,12 @@ def run(name: str, samples: int, every_step: bool) -> None:
     output = RUNS / name
     words = ["find", name, "fashion-train", "--heldout", "fashion-test", "-o", str(output)]
     words += ["--samples", str(samples), "--heldout-samples", str(samples), *(["--every-step"] if every_step else [])]
-    _dpstride(words)
+    dpstride(words)
     for steps, label in ((FEW, str(FEW)), (zoo.describe(name)["T"], "all")):
         picture = FIGURES / f"{name}-{label}.png"
-        _dpstride(
+        dpstride(
             ["sample", name, str(output / "schedules.json"), "-k", str(steps), "-n", str(GRID), "-o", str(picture)]
         )
-
-
-def _dpstride(words: list[str]) -> None:
-    print("$ dpstride", *words, flush=True)
-    try:
-        dpstride(words)
-    except SystemExit as stop:
-        if stop.code:
-            raise
 
 
 def write_page() -> None:
