@@ -4,15 +4,15 @@
     python benchmarks/bench_adaptive.py fashion-simple mixture       some of them; mixture needs no network
     python benchmarks/bench_adaptive.py --full 64 --heldout 64       smaller references, quicker and noisier
 
-It takes hours and can be stopped at any time: what is finished stays in runs/adaptive and is not done again. For each
-model two references are estimated once:
+It takes hours and can be stopped at any time: statistics stay in runs/adaptive, and what a seed found in docs/performance
+(with --page) or there. A model that is as it was is not measured again. For each model two references are estimated once:
 
-    full        256 images of fashion-train, at every step: whose schedules are the baseline
-    heldout     256 images of fashion-test, at every step: by which all schedules are scored, without any new pass
+    full        256 images of fashion-train: whose schedules are the baseline
+    heldout     256 images of fashion-test: by which all schedules are scored, without any new pass
 
-At T = 4000 the references are evaluated at the first 8 steps and at every 8th after them, and filled in between; 512 steps
-leave gaps far narrower than those that the adaptive mode interpolates. Then come 10 seeds, each with 128 other images of
-fashion-train and other noise.
+The full table is evaluated at every step up to T = 1000. At T = 4000, and on the held-out images, evaluated are the first 8
+steps and then as many as make about 512, filled in between; that leaves gaps far narrower than those that the adaptive
+mode interpolates. Then come 10 seeds, each with 128 other images of fashion-train and other noise.
 
 Regret of a seed is the held-out cost of its schedule less that of the full table's schedule (what the target is about),
 and less that of the best schedule for the held-out data (what the stated interval is about). A held-out table is noisy
@@ -30,6 +30,7 @@ import math
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measure import VARIABLE, judge, print_table
@@ -46,9 +47,12 @@ from dpstride.statistics.interpolate import noise_coordinate
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 Array = NDArray[np.float64]
-RUNS = Path(__file__).parents[1] / "runs" / "adaptive"
+ROOT = Path(__file__).parents[1]
+RUNS = ROOT / "runs" / "adaptive"
+KEPT = ROOT / "docs" / "performance"
 PAPER_SAMPLES = 128  # the paper's cheapest setting, of which the share is counted
-EVERY_UP_TO, THINNED = 1000, 8  # references of longer grids are evaluated at every 8th step
+EVERY_UP_TO = 1000  # steps of the full table; other references are evaluated at
+TIMES, FIRST = 500, 8  # so many steps, and at each of the first
 WIDTH = 0.15  # in log-SNR, of the local line
 
 
@@ -146,27 +150,40 @@ def rows_of(name: str, T: int, seeds: list[Seed]) -> list[list[str]]:
 
 def measure(name: str, options: argparse.Namespace) -> tuple[list[Seed], int]:
     denoiser, train, test = subject(name)
-    folder = options.runs / name
-    folder.mkdir(parents=True, exist_ok=True)
+    kept = (KEPT if options.page else options.runs) / f"{name}.json"
+    asked = {
+        "model": denoiser.fingerprint, "images": options.samples, "full": options.full, "heldout": options.heldout,
+        "tolerance": options.tolerance,
+    }  # fmt: skip
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    seeds = [Seed(**seed) for seed in found["seeds"]] if {key: found.get(key) for key in asked} == asked else []
     order = np.random.default_rng(0).permutation(len(train))
-    files = [
-        folder / f"{options.samples}-{options.full}-{options.heldout}-{options.tolerance:g}-seed-{number}.json"
-        for number in range(options.seeds)
-    ]
     reference: Reference | None = None
-    for number, file in enumerate(files):
-        if file.is_file():
-            continue
+    for number in range(len(seeds), options.seeds):
         if reference is None:
             reference = Reference(
-                denoiser, train.take(order[: options.full]), test.take(range(options.heldout)), folder, options
+                denoiser,
+                train.take(order[: options.full]),
+                test.take(range(options.heldout)),
+                options.runs / name,
+                options,
             )
         images = np.random.default_rng(100 + number).choice(order[options.full :], options.samples, replace=False)
         seed, sentence = one_seed(denoiser, train.take(images), number, reference, options)
         print(f"{name}, seed {number}: {sentence}", flush=True)
-        file.with_suffix(".partial").write_text(json.dumps(asdict(seed)), encoding="utf-8")
-        file.with_suffix(".partial").replace(file)
-    return [Seed(**json.loads(file.read_text(encoding="utf-8"))) for file in files], denoiser.process.T
+        seeds.append(seed)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        document = asked | {"seeds": [rounded(asdict(seed)) for seed in seeds]}
+        kept.with_suffix(".partial").write_text(json.dumps(document) + "\n", encoding="utf-8")
+        kept.with_suffix(".partial").replace(kept)
+    return seeds[: options.seeds], denoiser.process.T
+
+
+def rounded(seed: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: [float(f"{number:.6g}") for number in value] if isinstance(value, list) else value
+        for key, value in seed.items()
+    }
 
 
 class Reference:
@@ -176,13 +193,15 @@ class Reference:
         self, denoiser: Denoiser, train: Samples, test: Samples, folder: Path, options: argparse.Namespace
     ) -> None:
         T = denoiser.process.T
-        steps = None if T <= EVERY_UP_TO else sorted({*range(1, THINNED + 1), *range(THINNED, T, THINNED), T})
+        some = sorted({*range(1, FIRST + 1), *range(FIRST, T, max(1, T // TIMES)), T})
+        every = None if T <= EVERY_UP_TO else some
+        folder.mkdir(parents=True, exist_ok=True)
         full, heldout = (
             dpstride.estimate(
                 denoiser, images, seed=seed, batch_size=options.batch_size, data_range=images.data_range, steps=steps,
                 checkpoint=folder / f"{name}-{len(images)}.safetensors",
             )
-            for seed, name, images in ((0, "full", train), (1, "heldout", test))
+            for seed, name, images, steps in ((0, "full", train, every), (1, "heldout", test, some))
         )  # fmt: skip
         self.table = dpstride.elbo_costs(heldout)
         self.smooth = smoothed(self.table, heldout)

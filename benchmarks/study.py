@@ -1,6 +1,6 @@
 """The paper's evaluation on every embedded model, as docs/study.md shows it.
 
-    python benchmarks/study.py                      all models: two hours each, on two cores
+    python benchmarks/study.py                      all models: some hours on two cores
     python benchmarks/study.py fashion-simple       one of them
     python benchmarks/study.py --page-only          write the page again from what is there
 
@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "study.md"
 KEPT = ROOT / "docs" / "study"
 RUNS = ROOT / "runs" / "study"
+LONG = ["--heldout-samples", "128", "--all-samples", "128"]  # where every sample costs 4,000 evaluations
 FIGURES = {
     "bits_per_dim": "held-out bits/dim against the number of steps",
     "timesteps": "the times that the DP stride visits",
@@ -39,7 +40,8 @@ FIGURES = {
 
 def words_of(name: str, more: list[str]) -> list[str]:
     output = str((RUNS / name).relative_to(ROOT))
-    return ["study", name, "fashion-train", "--heldout", "fashion-test", "-o", output, *more]
+    fewer = LONG if zoo.describe(name)["T"] > 1000 else []
+    return ["study", name, "fashion-train", "--heldout", "fashion-test", "-o", output, *fewer, *more]
 
 
 def run(name: str, more: list[str]) -> None:

@@ -260,7 +260,7 @@ def test_the_default_plan_is_what_two_hours_allow() -> None:
     assert {(point.budget, point.samples) for point in scored} == {(K, 1000) for K in (8, 16, 32, 64, 128, 1000)}
     assert sum(point.evaluations for point in scored) == 1000 * (3 * (8 + 16 + 32 + 64 + 128) + 1000)
     assert {point.name for point in plan.points} >= {"even-256", "quadratic-256", "dp-256", "all-1000"}
-    assert plan.choosing_times == 1000
+    assert 220 <= plan.choosing_times <= 258
     # 390 evaluations a second on two cores
     assert (plan.sampling_evaluations + plan.statistics_evaluations) / 390 < 2 * 3600
     # 4,000 steps: a quarter of the samples, unless more are asked for
@@ -268,7 +268,7 @@ def test_the_default_plan_is_what_two_hours_allow() -> None:
     assert Point(ALL, 4000, 250, True) in long.points
     assert Point(ALL, 4000, 7, True) not in long.points
     assert Point(ALL, 4000, 70, True) in make_plan(ForwardProcess.cosine(4000), all_samples=70).points
-    assert 900 <= long.choosing_times <= 1000
+    assert 220 <= long.choosing_times <= 258
 
 
 def test_short_grids_have_the_budgets_that_they_can() -> None:

@@ -16,7 +16,8 @@ GRID_BUDGETS = (32, 64, 128, 256)
 GRID_IMAGES = 10  # of each stride and budget
 SAMPLES = 1000
 CHOOSING, HELDOUT = 512, 256
-TIMES = 1000  # at most so many t are evaluated on the samples that choose; of others costs are filled in
+TIMES = 256  # about so many t are evaluated on the samples that choose; of others statistics are filled in
+LONG = 1000  # steps above which fewer samples are drawn along all of them
 ALL = "all"  # the path of every step, on which all strides agree
 
 
@@ -105,7 +106,7 @@ def make_plan(
         raise ValueError(f"Budgets must be at least 1 step, not {wrong[0]}.")
     if samples < 2:
         raise ValueError(f"A distance needs at least 2 samples, not {samples}.")
-    most = max(2, round(samples * min(1.0, TIMES / T))) if all_samples is None else all_samples
+    most = max(2, round(samples * min(1.0, LONG / T))) if all_samples is None else all_samples
     points = [Point(stride, K, samples, True) for K in chosen for stride in STRIDES]
     points += [
         Point(stride, K, grid_images, False) for K in GRID_BUDGETS if K < T and K not in chosen for stride in STRIDES
