@@ -6,7 +6,6 @@ the residual at t, which the statistics keep in bins.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -71,19 +70,13 @@ def respaced_row(statistics: Statistics, t1: int, options: Mapping[str, Any]) ->
     if options["variance"] == "learned_range":
         return _learned_respaced_row(statistics, t1, options["cdf"])
     delta = artefact.learned_decoder_delta(process, t1)
-    size = _node_count(process)
+    size = artefact.learned_decoder_size(process)
     if statistics.data_range.levels is None or delta.size <= size or options["cdf"] != "exact":
         # few variances, or a formula with a kink: every one by itself
         return decoder_curve(statistics, t1, process.posterior_variance(np.arange(t1 + 1, T + 1), t1), options["cdf"])
     nodes = artefact.learned_decoder_nodes(process, t1, size)
     values = decoder_curve(statistics, t1, process.g[t1] ** 2 * np.exp(-nodes))
     return np.asarray(chebyshev_matrix(0.0, float(delta[0]), size, delta) @ values)
-
-
-@functools.lru_cache(maxsize=4)
-def _node_count(process: ForwardProcess) -> int:
-    """`learned_decoder_size`, which looks at every pair of steps, once for a table and not once for a row."""
-    return artefact.learned_decoder_size(process)
 
 
 def _learned_respaced_row(statistics: Statistics, t1: int, cdf: Cdf) -> Array:

@@ -7,6 +7,7 @@ indices t; row 0 is unused.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Sequence
@@ -240,9 +241,12 @@ def learned_decoder_delta(process: ForwardProcess, t: int) -> Array:
     )
 
 
+@functools.lru_cache(maxsize=4)
 def learned_decoder_size(process: ForwardProcess) -> int:
     """Chebyshev nodes in δ that reach 1e-10 for φ in [0, 1]: ln p is analytic in ln sigma in a strip of ±π/4."""
-    most = max((learned_decoder_delta(process, t)[0] for t in range(1, process.T)), default=1.0)
+    t = np.arange(1, process.T)
+    delta = 2.0 * np.log(process.g[t]) - np.log(process.posterior_variance(t + 1, t))  # the largest of each t
+    most = float(delta.max(initial=0.0)) if t.size else 1.0
     return int(np.ceil(24.0 / np.arcsinh(np.pi / max(most, 1e-3)))) + 4
 
 

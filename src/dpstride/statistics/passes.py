@@ -6,7 +6,6 @@ until all of them are in; then they shrink to what later stages need.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import warnings
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser, NonFiniteError, is_out_of_memory
-from ..process import ForwardProcess
 from . import artefact
 from .artefact import BLOCK_NODES
 from .bins import MOMENTS, chebyshev_nodes, moments_of, to_node_weights
@@ -45,7 +43,7 @@ class Passes:
         self.blocks = artefact.block_of_sample(len(data))
         self.learned = denoiser.variance == "learned_range"
         self.discretised = data.data_range.levels is not None
-        self.decoder_nodes = _decoder_nodes(self.process) if self.learned and self.discretised else 0
+        self.decoder_nodes = artefact.learned_decoder_size(self.process) if self.learned and self.discretised else 0
 
     def samples_of(self, unit: Unit) -> Indices:
         """The samples that a unit has at each of its t."""
@@ -334,12 +332,6 @@ def warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
             "some of it. Pass clip=None, or the data's own range, to Denoiser.",
             stacklevel=4,
         )
-
-
-@functools.lru_cache(maxsize=4)
-def _decoder_nodes(process: ForwardProcess) -> int:
-    """`learned_decoder_size`, which looks at every pair of steps, once for all rounds of an adaptive estimate."""
-    return artefact.learned_decoder_size(process)
 
 
 def _by_kernels(tensor: Tensor) -> bool:
