@@ -10,7 +10,6 @@ Runs `dpstride find --objective mixed`, which resumes after an interruption.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shutil
 import sys
@@ -20,6 +19,7 @@ from beyond import KEPT, ROOT, RUNS, results, save, table, write_page
 from command import dpstride
 
 from dpstride import zoo
+from dpstride.report.front import Front
 
 
 def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int) -> None:
@@ -28,8 +28,7 @@ def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int
     words += ["--objective", "mixed", "--lambda", str(weight), "--teacher-steps", str(teacher_steps)]
     words += ["--budgets", budgets, "--samples", str(samples), "--heldout-samples", str(samples)]
     dpstride(words)
-    document: dict[str, Any] = json.loads((output / "front.json").read_text(encoding="utf-8"))
-    save("mixed", name, {"command": "dpstride " + " ".join(words), "lambda": weight, "front": document["front"]})
+    save("mixed", name, {"command": "dpstride " + " ".join(words), **Front.load(output / "front.json").to_dict()})
     shutil.copy(output / "front.svg", KEPT / "mixed" / f"{name}.svg")
 
 
@@ -38,9 +37,7 @@ def section(name: str, result: dict[str, Any]) -> str:
     rows = []
     for budget, points in result["front"].items():
         weight = result["lambda"]
-        (mine,) = [
-            p for p in points if p["lambda"][0] <= weight and (p["lambda"][1] is None or weight < p["lambda"][1])
-        ]
+        (mine,) = [p for p in points if p["low"] <= weight and (p["high"] is None or weight < p["high"])]
         cells = [
             f"{p['heldout_bpd']:.3f} / {math.sqrt(p['trajectory_cost']):.4f}" for p in (points[0], mine, points[-1])
         ]

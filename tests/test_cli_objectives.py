@@ -68,7 +68,7 @@ def test_mixed_schedules_lie_between_the_two_ends(folder: Path, capsys: pytest.C
     assert (folder / "out" / "report.html").stat().st_size > 1000
     heldout = elbo_costs(Statistics.load("out/heldout.safetensors"))
     for K in ("4", "8"):
-        (mine,) = [p for p in front[K] if p["lambda"][0] <= 5.0 and (p["lambda"][1] is None or p["lambda"][1] > 5.0)]
+        (mine,) = [p for p in front[K] if p["low"] <= 5.0 and (p["high"] is None or p["high"] > 5.0)]
         assert mine["steps"] == list(schedules[int(K)].steps)
         assert mine["bpd"] == pytest.approx(schedules[int(K)].bpd)
         assert mine["heldout_bpd"] == pytest.approx(heldout.bpd(float(heldout.step_nats(mine["steps"]).sum())))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -96,12 +96,6 @@ class TradeOffPoint:
     trajectory_cost: float
     steps: tuple[int, ...]
     weights: tuple[float, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity: an open end is null."""
-        low, high = self.weights
-        ends = [low, high if np.isfinite(high) else None]
-        return {"bpd": self.bpd, "trajectory_cost": self.trajectory_cost, "steps": list(self.steps), "lambda": ends}
 
 
 def trade_off(elbo: CostTable, trajectory: TrajectoryTable, budgets: Sequence[int]) -> dict[int, list[TradeOffPoint]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import struct
 import sys
@@ -175,6 +176,26 @@ def read_run(folder: Path) -> Any:
     from dpstride.report.page.run import Run
 
     return Run.load(folder / "run.json")
+
+
+def make_front(folder: Path) -> None:
+    from dpstride.report.front import Front, FrontPoint
+
+    Front(
+        5.0, {2: (FrontPoint(3.0, 3.1, 0.5, 0.0, 4.0, (4, 2, 0)), FrontPoint(3.2, 3.3, 0.2, 4.0, None, (4, 1, 0)))}
+    ).save(folder)
+
+
+def read_front(folder: Path) -> Any:
+    from dpstride.report.front import Front
+
+    return Front.load(folder / "front.json")
+
+
+def use_front(front: Any) -> None:
+    from dpstride.report.page.document import _front
+
+    json.dumps(_front(front), allow_nan=False)
 
 
 def make_features(folder: Path) -> None:
@@ -448,6 +469,7 @@ READERS: dict[str, Reader] = {
         {"a.safetensors": both(mutations.edited_safetensors)},
         share=40,
     ),
+    "front.json": Reader(make_front, read_front, use_front, {"front.json": json_with("2", "low", "steps")}, share=20),
     "run.json": Reader(make_run, read_run, nothing, {"run.json": json_with("command", "versions")}, share=20),
     "features .safetensors": Reader(
         make_features,

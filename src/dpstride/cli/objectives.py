@@ -293,7 +293,7 @@ def find_mixed(
     from ..evaluate.comparison import compare
     from ..objectives import mixed_schedules, trade_off
     from ..report.figures import save_figures
-    from ..report.front import save_front
+    from ..report.front import Front, FrontPoint
     from ..report.text import comparison_table
 
     statistics, steps = _statistics(teacher, choosing, output / "statistics.safetensors", request)
@@ -311,21 +311,29 @@ def find_mixed(
     comparison = compare(schedules, heldout)
     comparison.save(output / "comparison.json")
     scores = elbo_costs(heldout, request.variance, request.decoder, elbo.fitted)
-    front = {
-        K: [
-            {**point.to_dict(), "heldout_bpd": scores.bpd(float(scores.step_nats(point.steps).sum()))}
-            for point in points
-        ]
-        for K, points in fronts.items()
-    }
-    document = {"format": "dpstride-front-1", "options": dict(schedules.options), "front": front}
-    (output / "front.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-    files = [*report(), *(output / name for name in ("schedules.json", "comparison.json", "front.json"))]
-    files += save_figures(comparison, schedules, output) + save_front(front, request.weight, output)
+    front = Front(
+        request.weight,
+        {
+            K: tuple(
+                FrontPoint(
+                    bpd=point.bpd,
+                    heldout_bpd=scores.bpd(float(scores.step_nats(point.steps).sum())),
+                    trajectory_cost=point.trajectory_cost,
+                    low=point.weights[0],
+                    high=point.weights[1] if math.isfinite(point.weights[1]) else None,
+                    steps=point.steps,
+                )
+                for point in points
+            )
+            for K, points in fronts.items()
+        },
+    )
+    files = [front.save(output), *report(), *(output / name for name in ("schedules.json", "comparison.json"))]
+    files += save_figures(comparison, schedules, output) + front.draw(output)
     result = {
         "objective": "mixed",
         "lambda": request.weight,
-        "front": front,
+        "front": front.to_dict()["front"],
         "best_budget": schedules.best_budget,
         "warnings": list(comparison.warnings),
         "files": [str(path) for path in files],
@@ -335,8 +343,8 @@ def find_mixed(
         "",
         "Trade-off, from the least bits/dim to the least trajectory cost:",
     ]
-    for K, points in front.items():
-        ends = " → ".join(f"({p['heldout_bpd']:.3f}, {p['trajectory_cost']:.5f})" for p in (points[0], points[-1]))
+    for K, points in front.budgets.items():
+        ends = " → ".join(f"({p.heldout_bpd:.3f}, {p.trajectory_cost:.5f})" for p in (points[0], points[-1]))
         lines.append(f"  {K:3d} steps, {len(points)} paths: (held-out bits/dim, trajectory cost) {ends}")
     lines += [f"Note: {warning}" for warning in comparison.warnings]
     return result, "\n".join([*lines, "", "Written: " + ", ".join(str(path) for path in files)])

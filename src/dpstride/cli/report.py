@@ -46,6 +46,7 @@ def report_command(folder: Path, as_json: bool, quiet: bool) -> None:
         table = folder / "table.txt"
         table.write_text(comparison_table(saved.comparison) + "\n", encoding="utf-8")
         files += [table, *save_figures(saved.comparison, saved.schedules, folder)]
+        files += [] if saved.front is None else saved.front.draw(folder)
     else:
         files += [*save_tables(saved.study, folder), *save_study_figures(saved.study, saved.schedules, folder)]
     result = {"report": str(files[0]), "files": [str(path) for path in files]}

@@ -1,38 +1,102 @@
-"""Stage 8. The trade-off between bits/dim and the trajectory cost, as a figure."""
+"""Stage 8. The trade-off between bits/dim and the trajectory cost of each budget: front.json, and a figure of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
+from ..reading.types import check_types
+
+FORMAT = "dpstride-front-1"
+NAME = "front.json"
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
 MARKERS = "osD^v*"
 
 
-def save_front(front: Mapping[int, Sequence[Mapping[str, Any]]], weight: float, folder: str | Path) -> list[Path]:
-    """Write front.svg and front.png: the corners of each budget's trade-off; the one that λ = ``weight`` takes is filled."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+@dataclass(frozen=True)
+class FrontPoint:
+    """A path that is the best of bits/dim + λ · trajectory cost for every λ from ``low`` to ``high`` (None: any above)."""
 
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for row, (budget, points) in enumerate(front.items()):
-        style: dict[str, Any] = {"color": COLOURS[row % len(COLOURS)], "marker": MARKERS[row % len(MARKERS)]}
-        bpd, cost = ([point[name] for point in points] for name in ("heldout_bpd", "trajectory_cost"))
-        axes.plot(cost, bpd, markerfacecolor="white", linewidth=1.2, label=f"{budget} steps", **style)
-        for point in points:
-            low, high = point["lambda"]
-            if low <= weight and (high is None or weight < high):
-                axes.plot([point["trajectory_cost"]], [point["heldout_bpd"]], linestyle="none", **style)
-    axes.set_xlabel("trajectory cost: about the mean square distance from the teacher per dimension")
-    axes.set_xscale("log")
-    axes.set_ylabel("bits/dim, held-out")
-    axes.set_title(f"What each budget can have; filled: λ = {weight:g}", fontsize=10)
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    written = [Path(folder) / f"front.{suffix}" for suffix in ("svg", "png")]
-    for path in written:
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-    return written
+    bpd: float
+    heldout_bpd: float
+    trajectory_cost: float
+    low: float
+    high: float | None
+    steps: tuple[int, ...]
+
+    def takes(self, weight: float) -> bool:
+        """Whether it is the best for this λ."""
+        return self.low <= weight and (self.high is None or weight < self.high)
+
+
+@dataclass(frozen=True)
+class Front:
+    """Of each budget, such paths from the least bits/dim to the least trajectory cost; and the λ that was chosen."""
+
+    weight: float
+    budgets: Mapping[int, tuple[FrontPoint, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        points = {str(K): [asdict(point) for point in points] for K, points in self.budgets.items()}
+        return {"format": FORMAT, "lambda": self.weight, "front": points}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write front.json into ``folder``."""
+        path = Path(folder) / NAME
+        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Front:
+        """Read what `save` wrote."""
+        document = read_json_object(path)
+        try:
+            if (found := document.get("format")) != FORMAT:
+                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+            budgets = {
+                int(K): tuple(FrontPoint(**{**point, "steps": tuple(point["steps"])}) for point in points)
+                for K, points in document["front"].items()
+            }
+            front = cls(document["lambda"], budgets)
+            check_types(front)
+            if not budgets or not all(budgets.values()):
+                raise ValueError("it has no budgets, or one without paths")
+            if any(point.trajectory_cost < 0.0 for points in budgets.values() for point in points):
+                raise ValueError("a trajectory cost is below 0")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnreadableFileError(
+                f"{path}: not a trade-off that `dpstride find` wrote ({error!s:.300})."
+            ) from error
+        return front
+
+    def draw(self, folder: str | Path) -> list[Path]:
+        """Write front.svg and front.png; the path of each budget that λ takes is filled."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        for row, (budget, points) in enumerate(self.budgets.items()):
+            style: dict[str, Any] = {"color": COLOURS[row % len(COLOURS)], "marker": MARKERS[row % len(MARKERS)]}
+            costs, bpd = [point.trajectory_cost for point in points], [point.heldout_bpd for point in points]
+            axes.plot(costs, bpd, markerfacecolor="white", linewidth=1.2, label=f"{budget} steps", **style)
+            for point in points:
+                if point.takes(self.weight):
+                    axes.plot([point.trajectory_cost], [point.heldout_bpd], linestyle="none", **style)
+        axes.set_xlabel("trajectory cost: about the mean square distance from the teacher per dimension")
+        axes.set_xscale("log")
+        axes.set_ylabel("bits/dim, held-out")
+        axes.set_title(f"What each budget can have; filled: λ = {self.weight:g}", fontsize=10)
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        written = [Path(folder) / f"front.{suffix}" for suffix in ("svg", "png")]
+        for path in written:
+            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        return written

@@ -134,11 +134,13 @@ function onPoint(plot, moved, left, clicked) {
   if (clicked) plot.svg.addEventListener('click', (event) => clicked(...pointed(plot, event)));
 }
 
-const swatch = (stride) => {
+const stroke = (name) => {
   const svg = shape('svg', {viewBox: '0 0 26 10', width: 26, height: 10, 'aria-hidden': 'true', class: 'swatch'});
-  svg.append(shape('path', {class: `line ${stride}`, d: 'M1 5H25'}));
+  svg.append(shape('path', {class: name, d: 'M1 5H25'}));
   return svg;
 };
+const swatch = (stride) => stroke(`line ${stride}`);
+const orderSwatch = (i, count) => stroke(`order order-${orderOf(i, count)}`);
 
 function fillLegend(list, entries) {
   list.replaceChildren(...entries.map(([mark, text]) => element('li', {}, mark, text)));

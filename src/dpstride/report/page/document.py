@@ -23,6 +23,7 @@ from ...reading.text import printable
 from ...schedule import Schedule, ScheduleSet
 from ...study.plan import choosing_steps
 from ...study.results import Distance, StudyResults
+from ..front import Front
 from ..tables import kernel_name
 from ..text import NAMES
 from .pack import pack, smallest_unsigned
@@ -80,6 +81,7 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
         "facts": _facts(saved),
         "warnings": [printable(text, 2 * TEXT) for text in (comparison.warnings if study is None else study.notes)],
         "study": None if study is None else _study(study),
+        "front": None if saved.front is None else _front(saved.front),
         "provenance": _provenance(saved),
         "command": None if saved.run is None else printable(saved.run.command, 10 * TEXT),
     }
@@ -220,6 +222,24 @@ def _provenance(saved: Saved) -> list[list[str]]:
 def _version(schedules: ScheduleSet) -> str | None:
     version = schedules.provenance.get("version")
     return None if version is None else f"dpstride {version}"
+
+
+# --- what only the mixed objective has ---------------------------------------------------------------------------------
+
+
+def _front(front: Front) -> dict[str, Any]:
+    """Per budget the corners of its trade-off, from the least bits/dim on; ``taken`` is the one that the λ asked for takes."""
+    return {
+        "weight": front.weight,
+        "budgets": [
+            {
+                "budget": K,
+                "points": [[point.heldout_bpd, point.trajectory_cost, point.low, point.high] for point in points],
+                "taken": next((i for i, point in enumerate(points) if point.takes(front.weight)), None),
+            }
+            for K, points in front.budgets.items()
+        ],
+    }
 
 
 # --- what only a study has --------------------------------------------------------------------------------------------

@@ -410,5 +410,33 @@ function drawAblation(report) {
   }, () => {});
 }
 
+// --- what only the mixed objective has --------------------------------------------------------------------------------
+
+const lambdas = (low, high) => (high === null ? `λ above ${significant(low)}` : `λ from ${significant(low)} to ${significant(high)}`);
+
+function drawFront(report) {
+  const {budgets} = report.front;
+  const plot = frame($('front'), 340, {left: 56, right: 22, top: 28, bottom: 44}, 'Bits/dim against distance from the teacher, for every budget');
+  const distances = budgets.flatMap(({points}) => points.map(([, cost]) => Math.sqrt(cost)));
+  const across = scaleFor(distances, {top: plot.right, bottom: plot.left});
+  const {scale: y, marks} = scaleFor(budgets.flatMap(({points}) => points.map(([bpd]) => bpd)), plot);
+  axisLeft(plot, marks.map((mark) => ({at: y(mark), label: significant(mark)})), 'bits/dim, held-out');
+  axisBelow(plot, across.marks.map((mark) => ({at: across.scale(mark), label: significant(mark)})), plot.width < 480 ? 'distance from the teacher' : 'distance from the teacher’s samples, per dimension');
+  const everything = [];
+  budgets.forEach(({budget, points, taken}, i) => {
+    const name = `order-${orderOf(i, budgets.length)}`;
+    const found = points.map(([bpd, cost, low, high]) => [across.scale(Math.sqrt(cost)), y(bpd), budget, bpd, Math.sqrt(cost), low, high]);
+    plot.svg.append(shape('path', {class: `order ${name}`, d: lineThrough(found)}));
+    found.forEach((point, j) => {
+      plot.svg.append(shape('circle', {class: `order-dot ${name}`, cx: round(point[0]), cy: round(point[1]), r: j === taken ? 7 : 3}));
+      everything.push(point);
+    });
+  });
+  onPoint(plot, (px, py) => {
+    const [x0, y0, budget, bpd, distance, low, high] = everything.reduce((best, each) => (Math.hypot(each[0] - px, each[1] - py) < Math.hypot(best[0] - px, best[1] - py) ? each : best));
+    showTip(plot, x0, y0, [element('strong', {}, stepsInWords(budget)), `${fixed(bpd)} bits/dim`, `distance ${significant(distance)}`, lambdas(low, high)]);
+  }, () => {});
+}
+
 // Six shades of one hue: budgets have an order.
 const orderOf = (i, count) => Math.max(0, 6 - count) + Math.min(i, 5);

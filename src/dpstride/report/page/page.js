@@ -29,6 +29,7 @@ function fillOnce() {
   }
   fillSamples();
   fillStudy();
+  fillFront();
 }
 
 function fillSamples() {
@@ -60,14 +61,21 @@ function fillStudy() {
   if (ablation) {
     $('ablation-part').hidden = false;
     $('ablation-hint').textContent = `Held-out bits/dim that paths chosen on few samples lose against those of all ${grouped(ablation.all)}: mean and range over ${ablation.draws} draws.`;
-    fillLegend($('ablation-legend'), ablation.budgets.map((K, i) => {
-      const svg = shape('svg', {viewBox: '0 0 26 10', width: 26, height: 10, 'aria-hidden': 'true', class: 'swatch'});
-      svg.append(shape('path', {class: `order order-${orderOf(i, ablation.budgets.length)}`, d: 'M1 5H25'}));
-      return [svg, stepsInWords(K)];
-    }));
+    fillLegend($('ablation-legend'), ablation.budgets.map((K, i) => [orderSwatch(i, ablation.budgets.length), stepsInWords(K)]));
     fillTable($('ablation-table'), ['samples', ...ablation.budgets.map(stepsInWords)], ablation.sizes.map((size, j) => [grouped(size),
       ...ablation.excess.map((row) => `${significant(row[j][0] ?? NaN)} (${significant(row[j][1] ?? NaN)} to ${significant(row[j][2] ?? NaN)})`)]));
   }
+}
+
+function fillFront() {
+  if (!report.front) return;
+  const {weight, budgets} = report.front;
+  $('front-part').hidden = false;
+  $('front-hint').textContent = 'Every path that is the best of bits/dim + λ · squared distance for some λ: lower is a better likelihood, further left is nearer to what the sampler would draw with all steps. ' +
+    `Large dots are the paths of λ = ${significant(weight)}, which this report is about.`;
+  fillLegend($('front-legend'), budgets.map(({budget}, i) => [orderSwatch(i, budgets.length), stepsInWords(budget)]));
+  fillTable($('front-table'), ['steps', 'bits/dim', 'distance', 'best for'], budgets.flatMap(({budget, points, taken}) => points.map(([bpd, cost, low, high], j) =>
+    [grouped(budget), fixed(bpd), significant(Math.sqrt(cost)), `${lambdas(low, high)}${j === taken ? ' (this report)' : ''}`])));
 }
 
 // --- the answer ------------------------------------------------------------------------------------------------------
@@ -248,6 +256,7 @@ function drawAll() {
     drawAgreement(report);
   }
   if (report.study && report.study.ablation) drawAblation(report);
+  if (report.front) drawFront(report);
   choose(state.place);
 }
 

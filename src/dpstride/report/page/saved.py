@@ -15,6 +15,7 @@ from ...reading.limits import UnreadableFileError
 from ...schedule import ScheduleSet
 from ...statistics.artefact import Statistics
 from ...study.results import StudyResults
+from ..front import NAME, Front
 from .run import Run
 
 AGREES = 1e-6  # bits/dim
@@ -35,6 +36,7 @@ class Saved:
     study: StudyResults | None
     adaptive: AdaptiveReport | None
     run: Run | None
+    front: Front | None = None
 
     @classmethod
     def read(cls, folder: str | Path) -> Saved:
@@ -66,6 +68,8 @@ class Saved:
             study=StudyResults.load(study) if study.is_file() else None,
             adaptive=AdaptiveReport.load(adaptive) if adaptive.is_file() else None,
             run=Run.load(run) if run.is_file() else None,
+            # One that another objective left in the folder is not of these schedules.
+            front=Front.load(home / NAME) if "lambda" in schedules.options and (home / NAME).is_file() else None,
         )
         saved.check()
         return saved
@@ -76,6 +80,11 @@ class Saved:
         if self.comparison.T != self.schedules.process.T or self.comparison.budgets != self.schedules.budgets:
             raise ValueError(
                 f"{self.folder}: {names} have different grids or budgets, so they are of different runs. {AGAIN}"
+            )
+        if self.front is not None and self.front.weight != self.schedules.options["lambda"]:
+            raise ValueError(
+                f"{self.folder}: {NAME} is for λ = {self.front.weight:g} and schedules.json for "
+                f"{self.schedules.options['lambda']:g}, so they are of different runs. {AGAIN}"
             )
         if self.costs is None:
             return
