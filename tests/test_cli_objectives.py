@@ -10,7 +10,7 @@ import pytest
 
 from dpstride import ScheduleSet, Statistics, elbo_costs, even_stride, sample
 from dpstride.cli import _run
-from dpstride.statistics.trajectory import Trajectory
+from dpstride.statistics.trajectory_artefact import Trajectory
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 MODEL = "from dpstride.zoo.mixture import mixture_denoiser\n\n\ndef model():\n    return mixture_denoiser(T=60)\n"

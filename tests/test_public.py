@@ -16,10 +16,13 @@ PACKAGE = Path(dpstride.__file__).parent
 # architecture.md's stages; schedule stands below costs and solver, which make schedules.
 STAGES = {
     "reading": 0,
+    "process_rules": 1,
     "process": 1,
+    "fingerprint": 2,
     "denoiser": 2,
     "statistics": 3,
     "schedule": 4,
+    "strides": 4,
     "costs": 5,
     "solver": 6,
     "evaluate": 7,
@@ -35,7 +38,7 @@ DELEGATES = {
     ("solver/__init__.py", "dpstride.report.notebook"),
     ("evaluate/comparison.py", "dpstride.report.notebook"),
 }
-TORCH = {"reading", "denoiser", "statistics", "evaluate", "study", "cli", *OUTSIDE}
+TORCH = {"reading", "fingerprint", "denoiser", "statistics", "evaluate", "study", "cli", *OUTSIDE}
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
@@ -119,7 +122,16 @@ def test_the_help_of_the_command_line_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["process", "schedule", "costs.elbo", "solver", "statistics.artefact", "statistics.bins", "statistics.decoder"],
+    [
+        "process",
+        "schedule",
+        "strides",
+        "costs.elbo",
+        "solver",
+        "statistics.artefact",
+        "statistics.bins",
+        "statistics.decoder",
+    ],
 )
 def test_stages_of_numbers_work_without_torch(module: str) -> None:
     assert "torch" not in loaded_after(f"import dpstride.{module}")

@@ -19,7 +19,8 @@ from dpstride.statistics import trajectory as module
 from dpstride.statistics.artefact import StatisticsFileError
 from dpstride.statistics.noise import standard_normal
 from dpstride.statistics.progress import OtherWorkError
-from dpstride.statistics.trajectory import Trajectory, estimate_trajectory
+from dpstride.statistics.trajectory import estimate_trajectory
+from dpstride.statistics.trajectory_artefact import Trajectory
 from gaussian import Array, MixtureNetwork, gaussian_denoiser, paths_of
 
 MEANS = np.array([[0.7, -0.4, 0.1], [-0.6, 0.5, 0.9], [0.0, -0.9, -0.7]])

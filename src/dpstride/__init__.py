@@ -23,9 +23,9 @@ _HOME = {
     "Schedule": "schedule",
     "ScheduleSet": "schedule",
     "ScheduleFileError": "schedule",
-    "even_stride": "schedule",
-    "quadratic_stride": "schedule",
-    "quadratic_ddim_stride": "schedule",
+    "even_stride": "strides",
+    "quadratic_stride": "strides",
+    "quadratic_ddim_stride": "strides",
     "CostTable": "costs.table",
     "elbo_costs": "costs.elbo",
     "Solution": "solver",
@@ -35,7 +35,7 @@ _HOME = {
     "AdaptiveReport": "adaptive.report",
     "optimise": "pipeline",
     "schedules_from": "pipeline",
-    "Trajectory": "statistics.trajectory",
+    "Trajectory": "statistics.trajectory_artefact",
     "estimate_trajectory": "statistics.trajectory",
     "TrajectoryTable": "costs.trajectory",
     "trajectory_costs": "costs.trajectory",
@@ -88,9 +88,6 @@ if TYPE_CHECKING:
     from .schedule import Schedule as Schedule
     from .schedule import ScheduleFileError as ScheduleFileError
     from .schedule import ScheduleSet as ScheduleSet
-    from .schedule import even_stride as even_stride
-    from .schedule import quadratic_ddim_stride as quadratic_ddim_stride
-    from .schedule import quadratic_stride as quadratic_stride
     from .solver import Solution as Solution
     from .solver import solve as solve
     from .solver import solve_lines as solve_lines
@@ -98,8 +95,11 @@ if TYPE_CHECKING:
     from .statistics.artefact import StatisticsFileError as StatisticsFileError
     from .statistics.estimate import estimate as estimate
     from .statistics.files import read_data as read_data
-    from .statistics.trajectory import Trajectory as Trajectory
     from .statistics.trajectory import estimate_trajectory as estimate_trajectory
+    from .statistics.trajectory_artefact import Trajectory as Trajectory
+    from .strides import even_stride as even_stride
+    from .strides import quadratic_ddim_stride as quadratic_ddim_stride
+    from .strides import quadratic_stride as quadratic_stride
 
 
 def __getattr__(name: str) -> Any:

@@ -7,18 +7,15 @@ known here and nowhere else. All algebra around the network is float64 (float32 
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .fingerprint import digest_of, name_of, parts_of
 from .process import ForwardProcess
 
 Predicts = Literal["eps", "x0", "v", "flow"]
@@ -101,9 +98,9 @@ class Denoiser:
         self.shape = None if shape is None else tuple(int(n) for n in shape)
         self.trained_continuous = bool(trained_continuous)
         self.time_input: TimeInput = time_input
-        self.name = name or _name_of(network)
+        self.name = name or name_of(network)
 
-        modules = [part for part in _parts_of(network) if isinstance(part, torch.nn.Module)]
+        modules = [part for part in parts_of(network) if isinstance(part, torch.nn.Module)]
         parameters = [p for module in modules for p in module.parameters()]
         for module in modules:
             module.eval()
@@ -171,7 +168,7 @@ class Denoiser:
 
     def to(self, device: str | torch.device) -> Denoiser:
         """The same on another device. Modules are moved; a function's own tensors are its author's to move."""
-        for part in _parts_of(self.network):
+        for part in parts_of(self.network):
             if isinstance(part, torch.nn.Module):
                 part.to(device)
         return self._with(self.process, torch.device(device))
@@ -191,7 +188,7 @@ class Denoiser:
     @property
     def fingerprint(self) -> str:
         """Digest of the weights, code and values that the network consists of now; reads every weight."""
-        return _digest_of(self.network)
+        return digest_of(self.network)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -214,7 +211,7 @@ class Denoiser:
     def _time_name(self) -> str:
         if isinstance(self.time_input, str):
             return self.time_input
-        return f"{_name_of(self.time_input)} {_digest_of(self.time_input)}"
+        return f"{name_of(self.time_input)} {digest_of(self.time_input)}"
 
     def _index_of(self, t: int | Tensor, count: int) -> Tensor:
         """Grid indices [count] from one for all or one per sample."""
@@ -359,67 +356,6 @@ def _same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
     with np.errstate(all="ignore"):
         expected = ForwardProcess.from_functions(f, g, process.times)
     return bool(np.allclose(expected.f, process.f, 1e-9, 1e-12) and np.allclose(expected.g, process.g, 1e-9, 1e-12))
-
-
-def _parts_of(network: Any, depth: int = 4) -> Iterator[Any]:
-    """Modules, tensors, arrays, code and plain values that a callable consists of, closures and attributes included."""
-    if isinstance(network, (torch.nn.Module, Tensor, np.ndarray, int, float, complex, str, bytes)):
-        yield network
-        return
-    inside: tuple[Any, ...] = ()
-    if isinstance(network, functools.partial):
-        inside = (network.func, *network.args, *network.keywords.values())
-    elif inspect.ismethod(network):
-        inside = (network.__self__, network.__func__)
-    elif inspect.isfunction(network):
-        yield _code_of(network.__code__)
-        used = inspect.getclosurevars(network)
-        defaults = (*(network.__defaults__ or ()), *(network.__kwdefaults__ or {}).values())
-        inside = (*used.nonlocals.values(), *used.globals.values(), *defaults)
-    elif isinstance(network, Mapping):
-        inside = tuple(network.values())
-    elif isinstance(network, (list, tuple)):
-        inside = tuple(network)
-    elif hasattr(network, "__dict__") and not inspect.isclass(network) and not inspect.ismodule(network):
-        inside = tuple(vars(network).values())
-    if depth > 0:
-        for part in inside:
-            yield from _parts_of(part, depth - 1)
-
-
-def _code_of(code: CodeType) -> str:
-    """What a function does, without where it stands in its file."""
-    constants = [
-        _code_of(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts if not isinstance(c, frozenset)
-    ]
-    return f"{code.co_code.hex()} {code.co_names} {constants}"
-
-
-def _digest_of(network: Any) -> str:
-    digest = hashlib.sha256(_name_of(network).encode())
-    for part in _parts_of(network):
-        if isinstance(part, torch.nn.Module):
-            for key, value in part.state_dict().items():
-                digest.update(key.encode())
-                if isinstance(value, Tensor):
-                    digest.update(_bytes_of(value))
-        elif isinstance(part, Tensor):
-            digest.update(_bytes_of(part))
-        elif isinstance(part, np.ndarray):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        else:
-            digest.update(repr(part).encode())
-    return digest.hexdigest()[:16]
-
-
-def _bytes_of(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _name_of(function: object) -> str:
-    if isinstance(function, functools.partial):
-        return _name_of(function.func)
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _to_device(value: Any, device: torch.device) -> Any:

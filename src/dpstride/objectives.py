@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .costs.trajectory import Combine, OdeSampler, TrajectoryTable, Weight
     from .solver.continuous import Refined
     from .statistics.artefact import Statistics
-    from .statistics.trajectory import Trajectory
+    from .statistics.trajectory_artefact import Trajectory
 
 Objective = Literal["elbo", "trajectory", "mixed"]
 

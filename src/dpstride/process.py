@@ -15,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from .process_rules import check_grid, check_kind, check_labels, check_T, numbers, vector
+
 Array = npt.NDArray[np.float64]
 Index = int | npt.NDArray[np.int64]
 TimeFunction = Callable[[Array], npt.ArrayLike]
@@ -47,17 +49,17 @@ class ForwardProcess:
 
     def __post_init__(self) -> None:
         for name in ("f", "g", "times", "origin", "input_scale"):
-            object.__setattr__(self, name, _numbers(getattr(self, name), name))
-        _check_kind(self.kind, self.name, self.origin_T, self.first_pair_variance)
-        _check_grid(self.f, self.g, self.times)
-        _check_labels(self.origin, self.origin_T, self.input_scale, self.T)
+            object.__setattr__(self, name, numbers(getattr(self, name), name))
+        check_kind(self.kind, self.name, self.origin_T, self.first_pair_variance)
+        check_grid(self.f, self.g, self.times)
+        check_labels(self.origin, self.origin_T, self.input_scale, self.T)
 
     # --- ways to make one -------------------------------------------------------------------------------------------
 
     @classmethod
     def from_alpha_bar(cls, alpha_bar: npt.ArrayLike, name: str = "alpha_bar") -> ForwardProcess:
         """Discrete variance-preserving process; ``alpha_bar[i]`` belongs to grid index i + 1 (training step i)."""
-        alpha_bar = _vector(alpha_bar, "alpha_bar")
+        alpha_bar = vector(alpha_bar, "alpha_bar")
         outside = ~((alpha_bar > 0.0) & (alpha_bar < 1.0))
         if outside.any():
             i = int(outside.argmax())
@@ -76,7 +78,7 @@ class ForwardProcess:
     @classmethod
     def from_betas(cls, betas: npt.ArrayLike, name: str = "betas") -> ForwardProcess:
         """Discrete variance-preserving process with ``alpha_bar[i] = prod over j <= i of (1 - betas[j])``."""
-        betas = _vector(betas, "betas")
+        betas = vector(betas, "betas")
         outside = ~((betas > 0.0) & (betas < 1.0))
         if outside.any():
             i = int(outside.argmax())
@@ -99,7 +101,7 @@ class ForwardProcess:
         name: str = "functions",
     ) -> ForwardProcess:
         """Continuous process: any monotone ``f`` (1 down) and ``g`` (0 up), on any grid with ``times[0] = 0``."""
-        times = _vector(times, "times")
+        times = vector(times, "times")
         return cls(
             f=_evaluate(f, times, "f"),
             g=_evaluate(g, times, "g"),
@@ -116,14 +118,14 @@ class ForwardProcess:
     @classmethod
     def linear(cls, T: int = 1000) -> ForwardProcess:
         """Ho et al. (2020): betas linear from 1e-4 to 0.02, scaled by 1000/T as Nichol and Dhariwal do, at most 0.999."""
-        _check_T(T)
+        check_T(T)
         betas = np.linspace(1e-4, 0.02, T) * (1000.0 / T)
         return cls.from_betas(np.minimum(betas, MAX_BETA), name="linear")
 
     @classmethod
     def cosine(cls, T: int = 4000) -> ForwardProcess:
         """Nichol and Dhariwal (2021): alpha_bar = cos²((t/T + 0.008)/1.008 · π/2), betas clipped at 0.999."""
-        _check_T(T)
+        check_T(T)
         alpha_bar = np.cos((np.arange(T + 1) / T + 0.008) / 1.008 * (np.pi / 2)) ** 2
         return cls.from_betas(np.minimum(1.0 - alpha_bar[1:] / alpha_bar[:-1], MAX_BETA), name="cosine")
 
@@ -187,7 +189,7 @@ class ForwardProcess:
         The network is fed x_t in its own coordinates (`input_scale`). `upper` and `learned_range` variances and the
         decoder's variances are defined in the rescaled coordinates.
         """
-        sigmas = _vector(sigmas, "sigmas")
+        sigmas = vector(sigmas, "sigmas")
         process = cls.from_functions(
             lambda sigma: 1.0 / np.sqrt(1.0 + sigma**2), lambda sigma: sigma / np.sqrt(1.0 + sigma**2), sigmas, name
         )
@@ -344,104 +346,6 @@ class ForwardProcess:
         )
 
 
-def _check_grid(f: Array, g: Array, times: Array) -> None:
-    """The rules every process keeps, checked once."""
-    if not (f.shape == g.shape == times.shape) or f.ndim != 1 or f.size < 2:
-        raise ValueError(
-            f"f, g and times must be vectors of the same length, at least 2, not {f.shape}, {g.shape} and {times.shape}."
-        )
-    for name, array in (("f", f), ("g", g), ("times", times)):
-        if not np.isfinite(array).all():
-            i = int((~np.isfinite(array)).argmax())
-            raise ValueError(f"{name} must be finite, but {name}[{i}] = {array[i]}. Move the grid off that point.")
-    if times[0] != 0.0:
-        raise ValueError(f"The grid must start at time 0, but times[0] = {times[0]}. Prepend 0.")
-    if (np.diff(times) <= 0.0).any():
-        i = int((np.diff(times) <= 0.0).argmax())
-        raise ValueError(
-            f"times must be strictly increasing, but times[{i}] = {times[i]} and times[{i + 1}] = {times[i + 1]}. Sort "
-            "them and drop repeats."
-        )
-    if g[0] != 0.0:
-        raise ValueError(
-            f"Grid point 0 must be clean data (g[0] == 0), but g[0] = {g[0]}. Prepend a clean point to the grid."
-        )
-    if f[0] != 1.0:
-        raise ValueError(
-            f"Grid point 0 must be clean data (f[0] == 1), but f[0] = {f[0]}. Prepend a clean point, or divide f and g "
-            "by f(0)."
-        )
-    for name, array, sign in (("f", f, -1.0), ("g", g, 1.0)):
-        if (wrong := sign * np.diff(array) < 0.0).any():
-            i = int(wrong.argmax())
-            way = "rise" if sign < 0.0 else "fall"
-            raise ValueError(
-                f"{name} must not {way} along the grid, but {name}[{i}] = {array[i]} and {name}[{i + 1}] = "
-                f"{array[i + 1]}. The grid runs from clean data to noise: f from 1 down, g from 0 up."
-            )
-    if (f < 0.0).any():
-        raise ValueError(f"f must not be negative, but its least value is {f.min()}.")
-    if (g[1:] <= 0.0).any():
-        i = 1 + int((g[1:] <= 0.0).argmax())
-        raise ValueError(f"Only grid point 0 may be clean, but g[{i}] = {g[i]}. Drop that point.")
-    ratio = f[1:] / g[1:]
-    if (np.diff(ratio) >= 0.0).any():
-        i = 1 + int((np.diff(ratio) >= 0.0).argmax())
-        raise ValueError(
-            f"The signal-to-noise ratio must strictly fall along the grid, but points {i} and {i + 1} have (f, g) = "
-            f"({f[i]}, {g[i]}) and ({f[i + 1]}, {g[i + 1]}). Drop one of them."
-        )
-
-
-def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
-    """A copy in float64, or in int64 for origin; text and fractions of a grid index are not taken for numbers."""
-    array = np.array(values)
-    if array.dtype.kind not in ("iu" if name == "origin" else "iuf") or array.dtype == np.uint64:
-        raise ValueError(f"{name} must be {'whole ' if name == 'origin' else ''}numbers, not {array.dtype}.")
-    return array.astype(np.int64 if name == "origin" else np.float64)
-
-
-def _check_kind(kind: object, name: object, origin_T: object, first_pair_variance: object) -> None:
-    """What a damaged file can have wrong beside the arrays."""
-    if kind not in ("discrete", "continuous"):
-        raise ValueError(f"kind must be 'discrete' or 'continuous', not {kind!r:.80}.")
-    if not isinstance(name, str):
-        raise ValueError(f"The name of a process is a text, not {type(name).__name__}.")
-    if isinstance(origin_T, bool) or not isinstance(origin_T, (int, np.integer)):
-        raise ValueError(f"origin_T must be a whole number, not {origin_T!r:.80}.")
-    if first_pair_variance is not None and not (
-        isinstance(first_pair_variance, (int, float)) and 0.0 < first_pair_variance < np.inf
-    ):
-        raise ValueError(f"first_pair_variance must be positive and finite, or None, not {first_pair_variance!r:.80}.")
-
-
-def _check_labels(origin: npt.NDArray[np.int64], origin_T: int, input_scale: Array, T: int) -> None:
-    """What goes with the grid points, which only a damaged file can have wrong."""
-    if origin.shape != (T + 1,) or origin[0] != 0 or (np.diff(origin) <= 0).any() or origin[-1] > origin_T:
-        raise ValueError(
-            f"origin must rise strictly from 0 to at most origin_T = {origin_T}, but it is {np.array2string(origin)}. Build "
-            "the process with a class method, and thin it with subset."
-        )
-    if input_scale.shape != (T + 1,) or not (np.isfinite(input_scale) & (input_scale > 0.0)).all():
-        raise ValueError(
-            f"input_scale must be positive and finite at each of the {T + 1} grid points, but it is "
-            f"{np.array2string(input_scale)}. Build the process with a class method."
-        )
-
-
-def _vector(values: npt.ArrayLike, name: str) -> Array:
-    """A finite float64 vector, or a clear error."""
-    if hasattr(values, "detach"):  # a torch tensor, on any device
-        values = values.detach().cpu().double().numpy()
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty vector, not an array of shape {array.shape}.")
-    if not np.isfinite(array).all():
-        i = int((~np.isfinite(array)).argmax())
-        raise ValueError(f"{name} must be finite, but {name}[{i}] = {array[i]}.")
-    return array
-
-
 def _integral_of_linear_beta(beta_min: float, beta_max: float) -> Callable[[Array], Array]:
     """B(t), the integral from 0 to t of beta_min + (beta_max - beta_min) t."""
     return lambda t: beta_min * t + 0.5 * (beta_max - beta_min) * t**2
@@ -464,10 +368,5 @@ def _evaluate(function: TimeFunction, times: Array, name: str) -> Array:
 def _times(T: int, times: npt.ArrayLike | None) -> npt.ArrayLike:
     if times is not None:
         return times
-    _check_T(T)
+    check_T(T)
     return np.linspace(0.0, 1.0, T + 1)
-
-
-def _check_T(T: int) -> None:
-    if isinstance(T, bool) or not isinstance(T, (int, np.integer)) or T < 1:
-        raise ValueError(f"T must be a whole number of steps, at least 1, not {T!r}.")

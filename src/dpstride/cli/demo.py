@@ -75,7 +75,7 @@ def _demo(
     """`find` on embedded data, and samples of the model along short paths, from the same seeds."""
     from ..evaluate.sampling import sample as run
     from ..report.images import save_samples
-    from ..schedule import even_stride, quadratic_stride
+    from ..strides import even_stride, quadratic_stride
 
     say(plan(denoiser, choosing, scoring, model, *names))
     schedules, comparison, files = find_schedules(

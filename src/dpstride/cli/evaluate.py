@@ -48,8 +48,9 @@ def evaluate_command(
     """
     from ..evaluate.comparison import Comparison, check_provenance, compare
     from ..report.text import comparison_table
-    from ..schedule import ScheduleSet, even_stride, quadratic_stride
+    from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
+    from ..strides import even_stride, quadratic_stride
 
     chosen = ScheduleSet.load(schedules)
     check_provenance(chosen)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..schedule import Schedule, ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
-    from ..statistics.trajectory import Trajectory
+    from ..statistics.trajectory_artefact import Trajectory
 
 BUDGETS = (5, 8, 10, 16, 32)
 TRAJECTORIES = 64
@@ -186,7 +186,7 @@ def find_trajectory(
     """Schedules for a deterministic sampler, and how far they and others end from the teacher, from other noises."""
     from ..evaluate.ode_strides import karras_stride
     from ..objectives import trajectory_schedules
-    from ..schedule import even_stride, quadratic_stride
+    from ..strides import even_stride, quadratic_stride
 
     schedules = trajectory_schedules(trajectory, request.sampler, request.max_budget)
     schedules.save(output / "schedules.json")
@@ -237,9 +237,9 @@ def endpoint_distances(
     from ..evaluate.endpoints import EndpointDistance, endpoint_distance
     from ..evaluate.sampling import sample
     from ..reading.documents import read_json_object
-    from ..schedule import even_stride
     from ..statistics.data import slice_conditioning
     from ..statistics.progress import check_identity
+    from ..strides import even_stride
 
     n = len(scoring)
     conditioning = slice_conditioning(scoring.conditioning, slice(0, n))

@@ -71,7 +71,8 @@ def sample_command(
     from ..evaluate.sampling import Chain
     from ..evaluate.stream import sample_stream
     from ..report.images import check_drawable, save_samples
-    from ..schedule import ScheduleSet, even_stride, quadratic_stride
+    from ..schedule import ScheduleSet
+    from ..strides import even_stride, quadratic_stride
 
     if output.suffix not in (".png", ".npy", ".npz"):
         raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")

@@ -233,8 +233,8 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
 def _expected_seconds(study: Study) -> float:
     """By a few timed passes of both kinds of work."""
     from ..evaluate.sampling import Chain
-    from ..schedule import even_stride
     from ..statistics.estimate import estimate
+    from ..strides import even_stride
 
     denoiser, process = study.denoiser, study.denoiser.process
     few = study.choosing.take(range(min(study.batch_size, len(study.choosing))))

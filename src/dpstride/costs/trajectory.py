@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from ..process import ForwardProcess
 from ..schedule import Schedule
-from ..statistics.trajectory import Trajectory
+from ..statistics.trajectory_artefact import Trajectory
 
 Array = npt.NDArray[np.float64]
 OdeSampler = Literal["ddim", "dpmpp_2m"]

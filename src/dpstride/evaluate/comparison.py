@@ -20,8 +20,9 @@ from ..costs.table import CostTable
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
-from ..schedule import ScheduleSet, even_stride, quadratic_stride
+from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
+from ..strides import even_stride, quadratic_stride
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..evaluate.comparison import STRIDES
 from ..process import ForwardProcess
-from ..schedule import Schedule, ScheduleSet, even_stride, quadratic_stride
+from ..schedule import Schedule, ScheduleSet
+from ..strides import even_stride, quadratic_stride
 
 DISTANCE_BUDGETS = (8, 16, 32, 64, 128)
 GRID_BUDGETS = (32, 64, 128, 256)
