@@ -46,6 +46,16 @@ def broken():
 
 def not_a_denoiser():
     return 3
+
+def forgetful(weights):
+    return denoiser()
+
+def misshapen():
+    layer = torch.nn.Linear(7, 7)
+    return dpstride.Denoiser(lambda x, t: layer(x.float()), process, predicts="x0", shape=(1, 3, 3))
+
+def unknown():
+    return {}["weights"]
 """
 
 
@@ -59,6 +69,8 @@ def folder(tmp_path, monkeypatch):
     levels = np.round((x + 1.0) * 127.5).astype(np.uint8)
     np.save("data.npy", levels)
     np.save("other.npy", levels[::-1].copy())
+    np.save("wide.npy", np.zeros((4, 1, 3, 4), np.uint8))
+    (tmp_path / "wrong_code.py").write_text("a = 1\ndef denoiser(:\n")
     yield tmp_path
     sys.modules.pop("my_model", None)  # pages of the documentation have one of their own
 
@@ -209,10 +221,35 @@ def test_sample_writes_a_grid_and_arrays(folder, capsys):
     [
         (["find", "nowhere:denoiser", "data.npy", "-o", "out"], 2, "the module 'nowhere' cannot be imported"),
         (["find", "my_model:nothing", "data.npy", "-o", "out"], 2, "has no function 'nothing'"),
+        (["find", "my_model:denoisr", "data.npy", "-o", "out"], 2, "Did you mean my_model:denoiser?"),
+        (["find", "my_model:process", "data.npy", "-o", "out"], 2, "'process' is a ForwardProcess, not a function"),
+        (["find", "my_model.py:denoiser", "data.npy", "-o", "out"], 2, "without .py: my_model:denoiser"),
+        (["find", "./my_modl", "data.npy", "-o", "out"], 2, "there is no such folder"),
+        (["find", "my_model:forgetful", "data.npy", "-o", "out"], 2, "missing a required argument: 'weights'"),
+        (
+            ["find", "my_model:unknown", "data.npy", "-o", "out"],
+            1,
+            "KeyError: 'weights' (in unknown, my_model.py, line 41)",
+        ),
+        (
+            ["find", "my_model:misshapen", "data.npy", "-o", "out"],
+            1,
+            "7x7) (in <lambda>, my_model.py, line",
+        ),
+        (
+            ["find", "my_model:denoiser", "data.npy", "--heldout", "wide.npy", "-o", "out"],
+            2,
+            "but --heldout has (1, 3, 4)",
+        ),
+        (["find", "wrong_code:denoiser", "data.npy", "-o", "out"], 1, "(in wrong_code.py, line 2)"),
         (["find", "my_model:not_a_denoiser", "data.npy", "-o", "out"], 2, "must return a dpstride.Denoiser"),
         (["find", "my_model:denoiser", "missing.npy", "-o", "out"], 2, "neither a file nor a folder"),
         (["find", "my_model:denoiser", "data.npy", "-o", "out", "--max-budget", "41"], 2, "between 1 and T = 40"),
-        (["find", "my_model:denoiser", "data.npy", "-o", "out", "--samples", "60"], 2, "61 samples were asked of DATA"),
+        (
+            ["find", "my_model:denoiser", "data.npy", "-o", "out", "--samples", "60"],
+            2,
+            "61 samples were asked of DATA",
+        ),
         (["find", "my_model:denoiser", "data.npy", "-o", "out", "--variance", "learned_range"], 2, "without a learned"),
         (["find", "my_model:denoiser", "data.npy", "-o", "out", "--data-range", "9"], 2, "n:low:high"),
         (["find", "my_model:denoiser", "data.npy"], 2, "--output"),

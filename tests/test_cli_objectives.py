@@ -90,5 +90,55 @@ def test_bad_objectives_are_refused(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_dry_run_counts_the_teachers_evaluations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--objective", "trajectory", "--trajectories", "10", "--budgets", "4,8", "--dry-run"]
     # 60 steps of 10 noises; 8 probes of ten levels, half the steps each; 16 noises along the teacher and 4 strides
-    assert find(capsys, *options) == {"evaluations": 600 + 8 * 10 * 30 + 16 * (60 + 4 * 12)}
+    expected = find(capsys, *options)
+    assert expected["evaluations"] == 600 + 8 * 10 * 30 + 16 * (60 + 4 * 12)
+    assert expected["seconds"] > 0.0  # type: ignore[operator]
     assert not (folder / "out").exists()
+
+
+def test_results_of_two_objectives_are_not_mixed_in_one_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find(capsys, "--budgets", "4,8")
+    before = (folder / "out" / "schedules.json").read_bytes()
+    words = ["find", "objective_model:model", "data.npy", "-o", "out", "--samples", "20", "--heldout-samples", "16"]
+    for more in (["trajectory"], ["mixed", "--lambda", "2"]):
+        assert _run([*words, "--objective", *more]) == 2
+        said = capsys.readouterr().err
+        assert f"out: holds schedules of --objective elbo, and --objective {more[0]}" in said
+        assert "Name another folder with -o" in said
+    assert (folder / "out" / "schedules.json").read_bytes() == before
+    trajectory = ["--objective", "trajectory", "--trajectories", "6", "--budgets", "4"]
+    assert _run([*words[:4], "other", *words[5:], *trajectory]) == 0
+    assert _run([*words[:4], "other", *words[5:], *trajectory, "--sampler", "dpmpp_2m"]) == 2
+    assert "--sampler ddim, and --objective trajectory --sampler dpmpp_2m" in capsys.readouterr().err
+    assert _run(["report", "other"]) == 2
+    assert "endpoints.json has how far each path ends" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--lambda", "3"], "--lambda is for --objective mixed"),
+        (["--sampler", "dpmpp_2m"], "--sampler is for --objective trajectory"),
+        (["--objective", "trajectory", "--lambda", "3"], "--lambda is for --objective mixed"),
+        (["--objective", "mixed", "--sampler", "ddim"], "--sampler is for --objective trajectory"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], text: str
+) -> None:
+    assert _run(["find", "objective_model:model", "data.npy", "-o", "out", *options]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_paths_that_miss_their_prediction_are_noted() -> None:
+    from dpstride.cli.objectives import _trajectory_notes
+    from dpstride.evaluate.endpoints import EndpointDistance
+
+    far, near = EndpointDistance(0.2, 0.01, 16), EndpointDistance(0.1, 0.01, 16)
+    assert _trajectory_notes({("even", 8): far, ("dp", 8): near}, {8: 0.11}, [8], 64) == []
+    notes = _trajectory_notes({("even", 8): near, ("dp", 8): far}, {8: 0.05}, [8], 64)
+    assert notes[0].startswith("At 8 steps the even stride ends nearer")
+    assert "0.2000, where 0.0500 was predicted" in notes[1]
+    assert "--trajectories" in notes[2]

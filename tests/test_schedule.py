@@ -446,3 +446,12 @@ def test_no_edit_of_a_file_is_a_crash(
     path.write_text(json.dumps(edited))
     with contextlib.suppress(ScheduleFileError):
         assert len(ScheduleSet.load(path)) >= 1
+
+
+def test_they_show_themselves_in_a_line() -> None:
+    schedules = set_of({1: 5.0, 2: 3.0, 3: 2.0, 8: 1.0})
+    assert repr(schedules).endswith("4 schedules, of 1 to 3, 8 steps>")
+    assert "3 steps" in repr(schedules[3])
+    assert "2.0000 bits/dim predicted" in repr(schedules[3])
+    assert "…, 0" in repr(schedules[8])
+    assert max(map(len, (repr(schedules), repr(schedules[8])))) < 120

@@ -266,7 +266,8 @@ class Denoiser:
             except TypeError as error:
                 raise ValueError(
                     f"The network did not take the conditioning that came with the data ({error}). Drop it if the model "
-                    "is unconditional, for example [x for x, _ in data], or pass a dict of the network's own keywords."
+                    "is unconditional (a file with the images alone, or [x for x, _ in data]), or pass a dict of the "
+                    "network's own keywords."
                 ) from error
 
     def _call_finding_dtype(self, x: Tensor, index: Tensor, conditioning: Any) -> Any:

@@ -75,6 +75,11 @@ class Schedule:
                     f"{numbers.shape}: fitted numbers belong to the grid on which they were fitted."
                 )
 
+    def __repr__(self) -> str:
+        shown = ", ".join(map(str, self.steps if self.budget < 6 else (*self.steps[:4], "…", 0)))
+        bpd = "" if self.bpd is None else f", {self.bpd:.4f} bits/dim predicted"
+        return f"<Schedule of {self.budget} steps on {self.process.name}, T = {self.process.T}: {shown}{bpd}>"
+
     @property
     def budget(self) -> int:
         """Number of refinement steps = network evaluations when sampling."""
@@ -169,11 +174,15 @@ class ScheduleSet:
             provenance=first.provenance,
         )
 
+    def __repr__(self) -> str:
+        process = f"{self.process.name}, T = {self.process.T}"
+        return f"<ScheduleSet of {process}: {len(self)} schedules, of {_spans(self.budgets)} steps>"
+
     def __getitem__(self, budget: int) -> Schedule:
         if budget not in self.entries:
             raise ValueError(
                 f"There is no schedule of {budget} steps here; budgets are {_spans(sorted(self.entries))}. Ask for one of "
-                "them, or solve again with a larger max_budget."
+                "them, or solve again for more budgets (max_budget)."
             )
         steps, bpd, standard_error = self.entries[budget]
         return self.adopt(Schedule(self.process, steps, self.stride, bpd, standard_error, provenance=self.provenance))
@@ -270,7 +279,9 @@ class ScheduleSet:
             raise ScheduleFileError(str(error)) from error
         if not isinstance(document, dict) or (found := document.get("format")) != FORMAT:
             found = document.get("format") if isinstance(document, dict) else type(document).__name__
-            raise ScheduleFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; write it again with dpstride.")
+            raise ScheduleFileError(
+                f"{path}: format {found!r:.80} is not {FORMAT!r}. Name a file of schedules that dpstride wrote."
+            )
         if (version := document.get("version")) != FORMAT_VERSION:
             raise ScheduleFileError(
                 f"{path}: version {version!r:.80} of the format is not {FORMAT_VERSION}; write it again with this version "

@@ -16,6 +16,7 @@ import click
 from .. import __version__
 from ..integrations.command import export_command
 from ..training.command import train_command
+from .blame import place_of
 from .completion import completion_command
 from .console import complain
 from .demo import demo_command
@@ -63,7 +64,7 @@ for _command in (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; errors of the user become one message and an exit code, never a traceback."""
+    """Run the command line; errors of the user, and of the user's code, become one message and an exit code."""
     stop_at_termination()
     with as_launched(cli, _verb(arguments)) as busy:
         code = _run(arguments) if busy else 0
@@ -97,8 +98,13 @@ def _run(arguments: list[str] | None) -> int:
     except (ValueError, ImportError) as error:
         from ..denoiser import NonFiniteError  # it brings torch, which --help must not wait for
 
-        complain(f"Error: {error}")
+        complain(f"Error: {error}{place_of(error) or ''}")
         return 1 if isinstance(error, NonFiniteError) else 2
     except (OSError, RuntimeError, MemoryError) as error:
-        complain(f"Error: {error or type(error).__name__}")
+        complain(f"Error: {error or type(error).__name__}{place_of(error) or ''}")
+        return 1
+    except Exception as error:
+        if (place := place_of(error)) is None:
+            raise  # our own mistake: its traceback is what a report needs
+        complain(f"Error: {type(error).__name__}: {error}{place}")
         return 1

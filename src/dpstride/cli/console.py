@@ -31,10 +31,9 @@ LABELS: dict[str, dict[str, Any]] = {
 ROWS: dict[str, dict[str, Any]] = {"bits/dim, held-out": {"bold": True}, "DP stride": {"fg": "green", "bold": True}}
 
 
-def say_notes(loaded: LoadedModel, say: Callable[[str], None]) -> None:
-    """What was read from a foreign model and by which rules, before the work starts."""
-    for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings)):
-        say(f"         {note}")
+def notes_of(loaded: LoadedModel) -> list[str]:
+    """Lines below that of the model: what was read from a foreign one and by which rules."""
+    return [f"         {note}" for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings))]
 
 
 def say_skipped(statistics: Statistics, say: Callable[[str], None]) -> None:

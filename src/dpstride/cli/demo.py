@@ -15,13 +15,15 @@ from .options import output
 from .report import write_report
 
 if TYPE_CHECKING:
-    from ..denoiser import Denoiser
     from ..evaluate.comparison import Comparison
-    from ..schedule import ScheduleSet
+    from ..integrations.loaded import LoadedModel
     from ..statistics.data import Samples
 
 DEMO_MODEL = "fashion-simple"
-DEMO_SAMPLES = (128, 48)  # to choose adaptively, and to score at every step: minutes of two cores, of which five are the most
+DEMO_SAMPLES = (
+    128,
+    48,
+)  # to choose adaptively, and to score at every step: minutes of two cores, of which five are the most
 DEMO_BUDGET = 32
 
 
@@ -55,14 +57,12 @@ def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
         names = ("fashion-train", "fashion-test")
         choosing, scoring = split(*names, *DEMO_SAMPLES, loaded, None, seed=0)
     sparse = None if model == "mixture" else (TOLERANCE, check_budgets(None, loaded.denoiser.process.T, "upper"))
-    schedules, comparison, files = _demo(
-        loaded.denoiser, choosing, scoring, model, names, output, say, sparse, not quiet
-    )
-    print_result(schedules, comparison, files, as_json)
+    comparison, files = _demo(loaded, choosing, scoring, model, names, output, say, sparse, not quiet)
+    print_result(comparison, files, as_json)
 
 
 def _demo(
-    denoiser: Denoiser,
+    loaded: LoadedModel,
     choosing: Samples,
     scoring: Samples,
     model: str,
@@ -71,13 +71,14 @@ def _demo(
     say: Callable[[str], None],
     sparse: Sparse | None,
     progress: bool,
-) -> tuple[ScheduleSet, Comparison, list[Path]]:
+) -> tuple[Comparison, list[Path]]:
     """`find` on embedded data, and samples of the model along short paths, from the same seeds."""
     from ..evaluate.sampling import sample as run
     from ..report.images import save_samples
     from ..strides import even_stride, quadratic_stride
 
-    say(plan(denoiser, choosing, scoring, model, *names))
+    say(plan(loaded, choosing, scoring, model, *names))
+    denoiser = loaded.denoiser
     schedules, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say, sparse, False, progress=progress
     )
@@ -89,4 +90,4 @@ def _demo(
     ):
         files.append(output / f"samples_{budget}_steps{name}.png")
         save_samples(run(denoiser, schedule, n=36, progress=progress).numpy(), files[-1])
-    return schedules, comparison, [*write_report(output, model, *names), *files]
+    return comparison, [*write_report(output, model, *names), *files]

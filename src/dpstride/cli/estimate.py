@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .console import emit, say_notes, say_skipped, sayer
+from .console import emit, notes_of, say_skipped, sayer
 from .inputs import load_model, read_samples
 from .options import DECODERS, VARIANCES, adaptive, model_option, output, skip_nonfinite, work
 
@@ -62,8 +62,8 @@ def estimate_command(
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
     gathered = read_samples(data, loaded, samples, data_range)
-    say(f"{denoiser.name}: T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape}")
-    say_notes(loaded, say)
+    size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape}"
+    say("\n".join([f"Model    {model}: {size}", *notes_of(loaded)]))
     if adaptive:
         from ..adaptive.loop import estimate_adaptively
 

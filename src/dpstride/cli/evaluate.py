@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .console import complain, emit, say_notes, sayer
+from .console import complain, emit, notes_of, sayer
 from .inputs import load_model, read_samples
 from .options import model_option, output, work
 
@@ -66,7 +66,7 @@ def evaluate_command(
                 "Direct evaluation needs at least one --budget; it takes K network passes per batch."
             )
         loaded = load_model(model, model_options)
-        say_notes(loaded, sayer(quiet or as_json))
+        sayer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
         denoiser = loaded.denoiser
         gathered = read_samples(data, loaded, samples, data_range)
         curves: dict[str, dict[int, tuple[float, float]]] = {"even": {}, "quadratic": {}, "dp": {}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import duration, emit, say_notes, say_skipped, sayer
+from .console import duration, emit, notes_of, say_skipped, sayer
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
-from .objectives import Request, find_other, objective
+from .objectives import Request, check_objective, evaluations_of, find_other, objective
 from .options import adaptive, costs, model_option, output, skip_nonfinite, work
 from .report import write_report
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..evaluate.comparison import Comparison
+    from ..integrations.loaded import LoadedModel
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
@@ -86,7 +87,8 @@ def find_command(
     figures, statistics.safetensors and heldout.safetensors. Run again after an interruption, it goes on where it stopped.
 
     --objective trajectory chooses paths for a deterministic sampler instead, by how far its steps leave a teacher's
-    trajectory, and scores them by the distance of end points; mixed weighs both, and writes front.json.
+    trajectory, and scores them by the distance of end points from --heldout-samples noises, without a page; mixed weighs
+    both, and writes front.json.
 
     \b
     Example:
@@ -95,34 +97,38 @@ def find_command(
     from ..adaptive.loop import check_budgets
 
     say = sayer(quiet or as_json)
+    check_objective(objective, sampler, output)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
     choosing, scoring = split(data, heldout, samples, heldout_samples, loaded, data_range, seed)
-    check_costs(denoiser, variance, decoder, max_budget, choosing)
+    check_costs(denoiser, variance, decoder, max_budget, choosing, scoring)
     sparse = (
         None
         if every_step or len(choosing) < 2
         else (tolerance, check_budgets(budgets, denoiser.process.T, decoder, max_budget))
     )
-    say(plan(denoiser, choosing, scoring, model, data, heldout))
-    say_notes(loaded, say)
+    chosen_on = f"{trajectories} noises" if objective == "trajectory" else None
+    say(plan(loaded, choosing, scoring, model, data, heldout, chosen_on))
     if objective != "elbo":
         request = Request(
             objective, sampler, weight, trajectories, teacher_steps, variance, decoder, max_budget, budgets,
             None if every_step else tolerance, seed, batch_size, not quiet,
         )  # fmt: skip
         report = partial(write_report, output, model, data, heldout)
-        find_other(denoiser, choosing, scoring, output, request, say, report, as_json, dry_run)
+        if dry_run:
+            say_expected(denoiser, choosing, batch_size, evaluations_of(denoiser, choosing, scoring, request), as_json)
+            return
+        find_other(denoiser, choosing, scoring, output, request, say, report, as_json)
         return
     if dry_run:
-        _dry_run(denoiser, choosing, scoring, batch_size, sparse, as_json)
+        say_expected(denoiser, choosing, batch_size, _evaluations(denoiser, choosing, scoring, sparse), as_json)
         return
-    schedules, comparison, files = find_schedules(
+    _, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
         skip_nonfinite=skip_nonfinite, progress=not quiet,
     )  # fmt: skip
     files = [*write_report(output, model, data, heldout), *files]
-    print_result(schedules, comparison, files, as_json)
+    print_result(comparison, files, as_json, budgets or ())
 
 
 def find_schedules(
@@ -166,7 +172,8 @@ def find_schedules(
         say(f"{output / name}: {evaluations:,} evaluations in {time.monotonic() - start:.0f} s")
         return statistics
 
-    files = [output / "schedules.json", output / "comparison.json", output / "table.txt"]
+    names = ("schedules.json", "comparison.json", "table.txt", "statistics.safetensors", "heldout.safetensors")
+    files = [output / name for name in names]
     steps = None
     if sparse is None:
         statistics = estimate_to("statistics.safetensors", choosing, seed)
@@ -194,33 +201,46 @@ def find_schedules(
     return schedules, comparison, files + save_figures(comparison, schedules, output)
 
 
-def plan(denoiser: Denoiser, choosing: Samples, scoring: Samples, model: str, data: str, heldout: str | None) -> str:
-    """What is about to be done, for people."""
-    process = denoiser.process
+def plan(
+    loaded: LoadedModel,
+    choosing: Samples,
+    scoring: Samples,
+    model: str,
+    data: str,
+    heldout: str | None,
+    chosen_on: str | None = None,
+) -> str:
+    """What is about to be done, for people; ``chosen_on`` where it is not the data that choose."""
+    denoiser, process = loaded.denoiser, loaded.denoiser.process
     clip = "no clipping" if denoiser.clip is None else f"x0 clipped to [{denoiser.clip[0]:g}, {denoiser.clip[1]:g}]"
-    return "\n".join(
-        [
-            f"Model    {model}: predicts {denoiser.predicts}, {denoiser.variance} variance, {clip}",
-            f"Process  {process.name}, {process.kind}, T = {process.T}",
-            f"Data     {len(choosing)} samples of shape {choosing.shape} choose the path ({data})",
-            f"         {len(scoring)} other samples score it ({heldout or 'a disjoint part of the same data'})",
-        ]
-    )
+    lines = [f"Model    {model}: predicts {denoiser.predicts}, {denoiser.variance} variance, {clip}", *notes_of(loaded)]
+    lines.append(f"Process  {process.name}, {process.kind}, T = {process.T}")
+    if chosen_on is not None:
+        return "\n".join([*lines, f"Noise    {chosen_on} choose the path, {len(scoring)} others score it"])
+    lines += [
+        f"Data     {len(choosing)} samples of shape {choosing.shape} choose the path ({data})",
+        f"         {len(scoring)} other samples score it ({heldout or 'a disjoint part of the same data'})",
+    ]
+    return "\n".join(lines)
 
 
-def _dry_run(
-    denoiser: Denoiser, choosing: Samples, scoring: Samples, batch_size: int, sparse: Sparse | None, as_json: bool
+def _evaluations(denoiser: Denoiser, choosing: Samples, scoring: Samples, sparse: Sparse | None) -> tuple[int, str]:
+    """Network evaluations, and how sure that is."""
+    T = denoiser.process.T
+    if sparse is None:
+        return T * (len(choosing) + len(scoring)), ""
+    times = min(USUAL_TIMES, T)
+    return times * len(choosing) + min(times + sum(sparse[1]), T) * len(scoring), "about "
+
+
+def say_expected(
+    denoiser: Denoiser, choosing: Samples, batch_size: int, counted: tuple[int, str], as_json: bool
 ) -> None:
-    """Network evaluations, and the time they take by a few timed passes of the same work."""
+    """A dry run: network evaluations, and the time they take by a few timed passes of the same work."""
     from ..statistics.estimate import estimate as run
 
     process = denoiser.process
-    evaluations = process.T * (len(choosing) + len(scoring))
-    about = ""
-    if sparse is not None:
-        times = min(USUAL_TIMES, process.T)
-        scored = min(times + sum(sparse[1]), process.T)
-        evaluations, about = times * len(choosing) + scored * len(scoring), "about "
+    evaluations, about = counted
     few = choosing.take(range(min(batch_size, len(choosing))))
     seconds = []
     for t in (process.T, process.T, max(1, process.T // 2)):  # the first pass also warms up
@@ -232,24 +252,22 @@ def _dry_run(
     emit(as_json, result, f"Would make {about}{evaluations:,} network evaluations, about {duration(expected)}.")
 
 
-def print_result(schedules: ScheduleSet, comparison: Comparison, files: list[Path], as_json: bool) -> None:
-    """The held-out table, how few steps are enough, warnings, and the files."""
+def print_result(comparison: Comparison, files: list[Path], as_json: bool, budgets: Sequence[int] = ()) -> None:
+    """The held-out table, also of the ``budgets`` asked for, how few steps are enough, warnings, and the files."""
     from ..report.text import comparison_table
 
+    columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves["dp"])})
     result = {
         "enough": {"tolerance": 0.1, "budget": comparison.enough(0.1)},
         "bits_per_dim": {
-            stride: {
-                budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]}
-                for budget in comparison.table_budgets
-            }
+            stride: {budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]} for budget in columns}
             for stride, curve in comparison.curves.items()
         },
-        "best_budget": schedules.best_budget,
+        "best_budget": comparison.best_budget,
         "warnings": list(comparison.warnings),
         "files": [str(path) for path in files],
     }
-    lines = [comparison_table(comparison), "", comparison.sentence()]
+    lines = [comparison_table(comparison, columns), "", comparison.sentence()]
     lines += [f"Note: {warning}" for warning in comparison.warnings]
     lines += ["", "Written: " + ", ".join(str(path) for path in files)]
     emit(as_json, result, "\n".join(lines))

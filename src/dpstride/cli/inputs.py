@@ -105,7 +105,7 @@ def split(
         )
     wanted = min(defaults[0], len(gathered) // 2) if samples is None else samples
     other_wanted = min(defaults[1], len(gathered) - wanted) if heldout_samples is None else heldout_samples
-    _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA")
+    _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA, to choose paths and to score them,")
     return gathered.take(order[:wanted]), gathered.take(order[wanted : wanted + other_wanted])
 
 
@@ -117,10 +117,19 @@ def _check_enough(wanted: int, available: int, name: str) -> None:
         )
 
 
-def check_costs(denoiser: Denoiser, variance: Any, decoder: Any, max_budget: int | None, data: Samples) -> None:
-    """Refuse what the solver would refuse, before the network runs for hours."""
+def check_costs(
+    denoiser: Denoiser, variance: Any, decoder: Any, max_budget: int | None, choosing: Samples, scoring: Samples
+) -> None:
+    """Refuse what the solver or the network would refuse, before the network runs for hours."""
     from ..pipeline import check_request
 
     check_request(denoiser, variance, decoder, max_budget)
-    if denoiser.shape is not None and denoiser.shape != data.shape:
-        raise ValueError(f"The model takes samples of shape {denoiser.shape}, but the data has shape {data.shape}.")
+    if denoiser.shape is not None and denoiser.shape != choosing.shape:
+        raise ValueError(
+            f"The model takes samples of shape {denoiser.shape}, but the data has shape {choosing.shape}. Give data of its "
+            "own size and channels; images are not resized."
+        )
+    if scoring.shape != choosing.shape:
+        raise ValueError(
+            f"DATA has samples of shape {choosing.shape}, but --heldout has {scoring.shape}. Give both in one shape."
+        )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import emit
-from .options import options
+from .options import given, options
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -107,14 +107,10 @@ def find_other(
     say: Say,
     report: Callable[[], list[Path]],
     as_json: bool,
-    dry_run: bool = False,
 ) -> None:
     """All of `find` for an objective that is not the ELBO alone; ``report`` writes the page of held-out results."""
     teacher = on_teacher_grid(denoiser, request.teacher_steps)
     check_request(teacher, request)
-    if dry_run:
-        _dry_run(teacher, choosing, scoring, request, as_json)
-        return
     output.mkdir(parents=True, exist_ok=True)
     trajectory = follow(teacher, choosing, output / "trajectory.safetensors", request, say)
     if request.objective == "trajectory":
@@ -122,6 +118,35 @@ def find_other(
     else:
         result, text = find_mixed(teacher, choosing, scoring, trajectory, output, request, report)
     emit(as_json, result, text)
+
+
+OF_OBJECTIVE = {"sampler": "trajectory", "weight": "mixed", "trajectories": "trajectory", "teacher_steps": "trajectory"}
+
+
+def check_objective(objective: str, sampler: str, output: Path) -> None:
+    """Refuse options of another objective, and a folder with results of another one, which would be mixed with these."""
+    for parameter, of in OF_OBJECTIVE.items():
+        if given(parameter) and objective != of and not (objective == "mixed" and parameter != "sampler"):
+            option = "--lambda" if parameter == "weight" else f"--{parameter.replace('_', '-')}"
+            raise click.UsageError(
+                f"{option} is for --objective {of}; with {objective} it would do nothing. Leave it out."
+            )
+    path = output / "schedules.json"
+    if not path.is_file():
+        return
+    from ..schedule import ScheduleSet
+
+    there = ScheduleSet.load(path).options
+    found = there.get("objective", "elbo")
+    asked, found = (
+        f"--objective {name}" + (f" --sampler {of}" if name == "trajectory" else "")
+        for name, of in ((objective, sampler), (found, there.get("sampler")))
+    )
+    if asked != found:
+        raise ValueError(
+            f"{output}: holds schedules of {found}, and {asked} was asked for; their files would be mixed. Name another "
+            "folder with -o."
+        )
 
 
 def check_request(teacher: Denoiser, request: Request) -> None:
@@ -138,10 +163,12 @@ def check_request(teacher: Denoiser, request: Request) -> None:
             )
 
 
-def _dry_run(teacher: Denoiser, choosing: Samples, scoring: Samples, request: Request, as_json: bool) -> None:
-    """Network evaluations: the teacher's, the probes', and those that score."""
+def evaluations_of(denoiser: Denoiser, choosing: Samples, scoring: Samples, request: Request) -> tuple[int, str]:
+    """Network evaluations, the teacher's, the probes' and those that score; and how sure that is."""
     from ..statistics.trajectory import LEVELS, PROBES
 
+    teacher = on_teacher_grid(denoiser, request.teacher_steps)
+    check_request(teacher, request)
     T = teacher.process.T
     following = T * request.trajectories + T * LEVELS * min(PROBES, request.trajectories) // 2
     if request.objective == "trajectory":
@@ -149,8 +176,8 @@ def _dry_run(teacher: Denoiser, choosing: Samples, scoring: Samples, request: Re
         evaluations = following + scoring_steps * len(scoring)
     else:
         evaluations = following + T * (len(choosing) + len(scoring))
-    about = "about" if request.objective == "trajectory" or request.tolerance is None else "at most about"
-    emit(as_json, {"evaluations": evaluations}, f"Would make {about} {evaluations:,} network evaluations.")
+    about = "about " if request.objective == "trajectory" or request.tolerance is None else "at most about "
+    return evaluations, about
 
 
 def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: Say) -> Trajectory:
@@ -211,6 +238,8 @@ def find_trajectory(
         "predicted": {K: predicted[K] for K in budgets},
         "files": files,
     }
+    notes = _trajectory_notes(distances, predicted, budgets, request.trajectories)
+    result["notes"] = notes
     rows = {name: [_cell(distances[name, K]) for K in budgets] for name in strides}
     rows["predicted"] = [f"{predicted[K]:.4f}" for K in budgets]
     samples = next(iter(distances.values())).samples
@@ -219,10 +248,28 @@ def find_trajectory(
             f"Root mean square distance per dimension from the end points of {process.T} steps, {request.sampler}, {samples} "
             "noises that chose nothing:",
             _table(budgets, rows),
+            *(f"Note: {note}" for note in notes),
             "",
             "Written: " + ", ".join(files),
         ]
     )
+
+
+def _trajectory_notes(
+    distances: dict[tuple[str, int], EndpointDistance], predicted: dict[int, float], budgets: Sequence[int], count: int
+) -> list[str]:
+    """What would mislead a reader of the table alone."""
+    notes = []
+    for K in budgets:
+        dp = distances["dp", K]
+        name, best = min(((n, d) for (n, k), d in distances.items() if k == K), key=lambda each: each[1].value)
+        if dp.value - best.value > 2.0 * math.hypot(dp.standard_error, best.standard_error):
+            notes.append(f"At {K} steps the {name} stride ends nearer to the teacher than the DP's path.")
+        if abs(dp.value - predicted[K]) > max(0.5 * dp.value, 3.0 * dp.standard_error):
+            notes.append(f"At {K} steps the distance is {dp.value:.4f}, where {predicted[K]:.4f} was predicted.")
+    if notes:
+        notes.append(f"{count} trajectories may be too few for this model: give more with --trajectories.")
+    return notes
 
 
 def endpoint_distances(
@@ -334,7 +381,7 @@ def find_mixed(
         "objective": "mixed",
         "lambda": request.weight,
         "front": front.to_dict()["front"],
-        "best_budget": schedules.best_budget,
+        "best_budget": comparison.best_budget,
         "warnings": list(comparison.warnings),
         "files": [str(path) for path in files],
     }

@@ -108,3 +108,14 @@ def _pairs(values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
         except ValueError:
             pairs.append((key, text))
     return tuple(pairs)
+
+
+def given(parameter: str) -> bool:
+    """Whether the user typed an option, and it does not just have its default."""
+    return click.get_current_context().get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE
+
+
+def check_eta(sampler: str, eta: float) -> None:
+    """Refuse noise that only DDIM has."""
+    if eta > 0.0 and sampler != "ddim":
+        raise click.UsageError(f"--eta is the noise of --sampler ddim; {sampler} has no use for it. Leave it out.")

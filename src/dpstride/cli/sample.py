@@ -9,7 +9,7 @@ import click
 
 from .console import emit
 from .inputs import load_model
-from .options import VARIANCES, model_option, output
+from .options import VARIANCES, check_eta, model_option, output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,6 +77,7 @@ def sample_command(
     if output.suffix not in (".png", ".npy", ".npz"):
         raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")
     chosen = ScheduleSet.load(schedules)
+    check_eta(sampler or chosen.options.get("sampler", "ancestral"), eta)
     if stride == "dp":
         schedule = chosen[budget]
     else:

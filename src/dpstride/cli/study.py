@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import duration, emit, say_notes, sayer
+from .console import duration, emit, notes_of, sayer
 from .inputs import check_costs, load_model, split
-from .options import model_option, output, skip_nonfinite, work
+from .options import check_eta, model_option, output, skip_nonfinite, work
 from .report import write_report
 
 if TYPE_CHECKING:
@@ -111,9 +111,10 @@ def study_command(
     from ..schedule import ScheduleSet
 
     say = sayer(quiet or as_json)
+    check_eta(sampler, eta)
     loaded = load_model(model, model_options)
     parts = split(data, heldout, choosing_samples, heldout_samples, loaded, data_range, seed, (CHOOSING, HELDOUT))
-    check_costs(loaded.denoiser, variance, decoder, None, parts[0])
+    check_costs(loaded.denoiser, variance, decoder, None, *parts)
     images = _images(data, loaded, data_range, seed)
     others = None if heldout is None else _images(heldout, loaded, data_range, seed + 1)
     study, words = _prepare(
@@ -122,11 +123,9 @@ def study_command(
         skip_nonfinite=skip_nonfinite, names=(data, heldout or f"held-out part of {data}"),
     )  # fmt: skip
     say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
-    say_notes(loaded, say)
-    say("\n".join([*study.plan.lines(), f"Features {words}"]))
+    say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}"]))
     expected = _expected_seconds(study)
     evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
-    say(f"In all {evaluations:,} network evaluations, about {duration(expected)} if nothing is there yet.")
     if dry_run:
         result = {
             "evaluations": evaluations,
@@ -135,6 +134,7 @@ def study_command(
         }
         emit(as_json, result, f"Would make {evaluations:,} network evaluations, about {duration(expected)}.")
         return
+    say(f"In all {evaluations:,} network evaluations, about {duration(expected)} if nothing is there yet.")
     results = study.run(output, say, progress=not quiet)
     if results is None:  # a helping process of a launch
         return

@@ -59,12 +59,12 @@ class Comparison:
 
     @property
     def best_budget(self) -> int:
-        """The fewest DP steps whose held-out bits/dim are within 0.02 of the least."""
+        """The DP steps with the least held-out bits/dim."""
         return _best_budget(self.curves["dp"])
 
     def enough(self, tolerance: float = 0.1) -> int:
         """The fewest DP steps within ``tolerance`` bits/dim of the least that any budget reaches on held-out data."""
-        reference = min(self.curves["dp"].values())[0]
+        reference = self.curves["dp"][self.best_budget][0]
         return next(budget for budget in self.budgets if self.curves["dp"][budget][0] <= reference + tolerance)
 
     def sentence(self, tolerance: float = 0.1) -> str:
@@ -203,6 +203,13 @@ def _warnings(
             f"More steps hurt here: the best budget is K = {best} with {curves['dp'][best][0]:.3f} bits/dim, and "
             f"{budgets[-1]} steps have {last[0]:.3f}. {_reason(schedules.options)}"
         )
+    levels = heldout.data_range.levels
+    if levels is not None and curves["dp"][best][0] > math.log2(levels):
+        found.append(
+            f"The best budget has {curves['dp'][best][0]:.3f} bits/dim; writing the {levels} levels down as they are takes "
+            f"{math.log2(levels):g}. Either this model has not learnt these data, or it is told wrongly: check predicts, "
+            "time_input, the process and the data range."
+        )
     middle = min(budgets, key=lambda budget: abs(budget - 32))
     (seen, seen_error), (unseen, unseen_error) = chosen[middle], curves["dp"][middle]
     spread = math.hypot(seen_error, unseen_error)
@@ -218,7 +225,7 @@ def _warnings(
         found.append(
             f"The network ran on held-out data at {int(heldout.evaluated[1:].sum())} of {schedules.process.T:,} steps; other "
             "steps were filled in between them, so strides and budgets that visit those are scored by interpolation. "
-            "--every-step scores all of them."
+            "`dpstride find --every-step` scores all of them."
         )
     for stride in ("even", "quadratic"):
         worse = [
@@ -235,9 +242,8 @@ def _warnings(
 
 
 def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
-    """The fewest steps within a negligible difference of the least."""
-    least, _ = min(curve.values())
-    return min(budget for budget, (bpd, _) in curve.items() if bpd <= least + NEGLIGIBLE)
+    """The fewest steps with the least bits/dim."""
+    return min(curve, key=lambda budget: (curve[budget][0], budget))
 
 
 def _reason(options: Mapping[str, Any]) -> str:

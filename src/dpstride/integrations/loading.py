@@ -6,6 +6,7 @@ that runs any; everything else is a diffusers folder or hub id. Zoo names are re
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from pathlib import Path
@@ -16,7 +17,7 @@ from ..statistics.files import import_function
 from .loaded import LoadedModel, UnsupportedModelError
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")  # ./name is a folder
 
 
 def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
@@ -52,6 +53,16 @@ def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel:
         function = import_function(name)
     except ValueError as error:
         raise UnsupportedModelError(str(error)) from error
+    try:
+        inspect.signature(function).bind(**flags)
+    except TypeError as error:
+        asked = f"with {', '.join(flags)}" if flags else "without arguments"
+        raise UnsupportedModelError(
+            f"{name} cannot be called {asked} ({error}). Give what it needs with -M NAME=VALUE, or name a function that "
+            "needs nothing."
+        ) from error
+    except ValueError:  # a callable that does not tell what it takes
+        pass
     result = function(**flags)
     if isinstance(result, Denoiser):
         return LoadedModel(result, notes=(f"made by {name}, which ran your code",))

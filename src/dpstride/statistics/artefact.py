@@ -358,7 +358,8 @@ def read_safetensors(path: Path) -> tuple[Arrays, dict[str, Any]]:
         tensors, header = read_arrays(path)
     except (DamagedFileError, OSError) as error:
         raise StatisticsFileError(
-            f"{path}: {error}. It is truncated, damaged or of another kind; remove it and estimate again."
+            f"{path}: {error}. It is no statistics file, or a truncated or damaged one. Name one "
+            "that `dpstride find` or `estimate` wrote, or remove it and estimate again."
         ) from error
     if (found := header.get("format")) != FORMAT:
         raise StatisticsFileError(f"{path}: format {found!r} is not {FORMAT!r}; it is not a statistics file.")

@@ -6,6 +6,7 @@ stated exception is ``package.module:function``, which is the user's own code.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import math
 import os
@@ -68,6 +69,10 @@ def read_data(source: str | os.PathLike[str]) -> Any:
 def import_function(text: str) -> Callable[..., Any]:
     """The function named by ``package.module:function``; modules in the working folder are found too."""
     module_name, _, function_name = text.partition(":")
+    if module_name.endswith(".py"):
+        raise ValueError(
+            f"{text!r:.200}: name the module without .py: {module_name.removesuffix('.py')}:{function_name}."
+        )
     if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
         raise ValueError(f"{text!r:.200} must be package.module:function.")
     if "" not in sys.path and os.getcwd() not in sys.path:
@@ -78,9 +83,17 @@ def import_function(text: str) -> Callable[..., Any]:
         raise ValueError(
             f"{text!r}: the module {module_name!r} cannot be imported ({error}). Run from its folder, or install it."
         ) from error
-    function = getattr(module, function_name, None)
+    if not hasattr(module, function_name):
+        near = difflib.get_close_matches(
+            function_name, [name for name in vars(module) if not name.startswith("_")], n=1
+        )
+        hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
+        raise ValueError(f"{text!r}: the module {module_name!r} has no function {function_name!r}.{hint}")
+    function = getattr(module, function_name)
     if not callable(function):
-        raise ValueError(f"{text!r}: the module {module_name!r} has no function {function_name!r}.")
+        raise ValueError(
+            f"{text!r}: {function_name!r} is a {type(function).__name__}, not a function. Name a function that returns it."
+        )
     return function  # type: ignore[no-any-return]
 
 

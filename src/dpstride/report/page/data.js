@@ -87,7 +87,7 @@ function answerOf(report, tolerance) {
   const {bpd, error} = report.curves.dp;
   const least = bpd.reduce((a, b) => Math.min(a, b), Infinity);
   const fewest = bpd.findIndex((value) => value <= least + tolerance);
-  const best = bpd.findIndex((value) => value <= least + report.negligible);
+  const best = bpd.indexOf(least);
   const last = bpd.length - 1;
   const hurts = bpd[best] < bpd[last] - report.negligible;
   const largest = report.budgets[last];

@@ -47,6 +47,11 @@ class Saved:
                 f"{home}: holds no schedules.json. Name the folder that `dpstride find`, `demo` or `study` wrote (-o)."
             )
         schedules = ScheduleSet.load(home / "schedules.json")
+        if schedules.options.get("objective") == "trajectory":
+            raise UnreadableFileError(
+                f"{home}: its schedules are for a deterministic sampler and have no bits/dim, so there is no page of them; "
+                "endpoints.json has how far each path ends from the teacher."
+            )
         heldout = home / "heldout.safetensors"
         statistics = Statistics.load(heldout) if heldout.is_file() else None
         if (home / "comparison.json").is_file():

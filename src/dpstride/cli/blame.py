@@ -1,0 +1,32 @@
+"""Stage 9. Whose code an error comes from: a user's function gets its file and line said, without our own stack."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+_INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+
+
+def place_of(error: BaseException) -> str | None:
+    """Where the user's own code was when it failed: " (in denoiser, my_model.py, line 12)"; None where it was not in it."""
+    if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename):
+        return f" (in {_short(error.filename)}, line {error.lineno})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if _is_users(frame.filename):
+            return f" (in {frame.name}, {_short(frame.filename)}, line {frame.lineno})"
+    return None
+
+
+def _is_users(filename: str) -> bool:
+    if filename.startswith("<"):
+        return False
+    path = Path(filename).resolve()
+    return not any(path.is_relative_to(folder) for folder in (PACKAGE, *_INSTALLED))
+
+
+def _short(filename: str) -> str:
+    path = Path(filename).resolve()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
