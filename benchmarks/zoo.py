@@ -44,11 +44,13 @@ def run(name: str, samples: int, every_step: bool) -> None:
 
 
 def write_page() -> None:
-    parts = [_section(name) for name in zoo.names() if (RUNS / name / "comparison.json").is_file()]
-    text = PAGE.read_text(encoding="utf-8")
-    body = "\n".join(parts)
-    text = re.sub(r"(<!-- zoo:begin.*?-->\n).*(<!-- zoo:end -->)", lambda m: m[1] + body + m[2], text, flags=re.DOTALL)
-    PAGE.write_text(text, encoding="utf-8")
+    """Sections of the models that have been run here; those of others stay as they are."""
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition("<!-- zoo:begin -->\n")
+    body, end, after = rest.partition("<!-- zoo:end -->")
+    sections = {part.split("\n")[0].removeprefix("### "): part for part in re.split(r"\n(?=### )", body)}
+    sections |= {name: _section(name) for name in zoo.names() if (RUNS / name / "comparison.json").is_file()}
+    body = "\n".join(sections[name] for name in zoo.names() if name in sections)
+    PAGE.write_text(before + begin + body + end + after, encoding="utf-8")
 
 
 def _section(name: str) -> str:

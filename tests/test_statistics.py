@@ -405,7 +405,8 @@ def test_a_truncated_file_is_refused_wherever_it_was_cut(whole_file: bytes, tmp_
     for cut in sorted(cuts):
         path.write_bytes(whole_file[:cut])
         with pytest.raises(
-            StatisticsFileError, match=r"cut: not a whole safetensors file .* no statistics file, or a truncated or damaged one"
+            StatisticsFileError,
+            match=r"cut: not a whole safetensors file .* no statistics file, or a truncated or damaged one",
         ):
             Statistics.load(path)
     path.write_bytes(whole_file)
