@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -93,6 +94,47 @@ def test_three_processes_give_what_one_gives_and_fail_together(tmp_path: Path) -
         assert report["error"][0] == "WorkerError"
         assert report["error"][1].startswith("Worker 1: Worker 1 holds other work")
     assert not (tmp_path / "other-3").exists()
+
+
+MODEL = """
+    from dpstride.zoo.mixture import mixture_denoiser
+
+    def model():
+        return mixture_denoiser(T=30)
+"""
+
+
+def test_two_machines_and_accelerate_give_what_one_process_gives(tmp_path: Path) -> None:
+    """Machines are folders here: each has its launcher, they meet at an address, and only the first writes."""
+    from dpstride.zoo.mixture import mixture_data
+
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        endpoint = f"localhost:{free.getsockname()[1]}"
+    python = [sys.executable, "-m"]
+    nodes = [*python, "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-id", "test"]
+    nodes += ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "-m", "dpstride"]
+    launches = {
+        "alone": [*python, "dpstride"],
+        "accelerate": [*python, "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m", "dpstride"],
+        "node-0": nodes,
+        "node-1": nodes,
+    }
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    started = {}
+    for name, runner in launches.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "worker_model.py").write_text(textwrap.dedent(MODEL))
+        np.save(folder / "data.npy", mixture_data(12, seed=0).numpy())
+        words = ["estimate", "worker_model:model", "data.npy", "-o", "statistics", "-q"]
+        with (folder / "log").open("w") as log:
+            started[name] = subprocess.Popen([*runner, *words], cwd=folder, env=environment, stdout=log, stderr=log)
+    for name, process in started.items():
+        assert process.wait(300) == 0, (tmp_path / name / "log").read_text()
+    written = {name: tmp_path / name / "statistics" for name in launches if (tmp_path / name / "statistics").exists()}
+    assert len(written) == 3  # one of the two nodes is the main one
+    assert len({path.read_bytes() for path in written.values()}) == 1
 
 
 def test_one_process_needs_no_launch() -> None:
