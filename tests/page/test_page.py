@@ -322,7 +322,7 @@ def test_all_steps_that_are_worse_are_said_to_be(browser: Browser, copied: Path)
     """With a curve that rises again, and with one that falls: no cost table either, since the numbers are made up."""
     (copied / "heldout.safetensors").unlink()
     for curve, words, hurts in (
-        ({K: 3.0 + abs(K - 20) / 40 for K in range(1, T + 1)}, "of the best budget, 20 steps, on", True),
+        ({K: 3.0 + abs(K - 20) / 40 for K in range(1, T + 1)}, "of the least of any budget on", True),
         ({K: 3.0 + 1.0 / K for K in range(1, T + 1)}, f"of all {T} on", False),
     ):
         made_up = {stride: {str(K): [bpd, 0.01] for K, bpd in curve.items()} for stride in ("even", "quadratic", "dp")}

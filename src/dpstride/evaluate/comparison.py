@@ -71,12 +71,12 @@ class Comparison:
         """The answer, in one sentence."""
         largest, best, enough = self.budgets[-1], self.best_budget, self.enough(tolerance)
         few, most, least = (self.curves["dp"][budget] for budget in (enough, largest, best))
-        reference, name = (most, f"all {largest}" if largest == self.T else f"{largest} steps")
+        reference, name, where = (most, f"all {largest}" if largest == self.T else f"{largest} steps", "")
         if least[0] < most[0] - NEGLIGIBLE:
-            reference, name = least, f"the best budget, {_steps(best)},"
+            reference, name, where = least, "the least of any budget", f" at {_steps(best)}"
         return (
             f"{_steps(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/dim of {name} on held-out data "
-            f"({few[0]:.3f} ± {few[1]:.3f} against {reference[0]:.3f} ± {reference[1]:.3f})."
+            f"({few[0]:.3f} ± {few[1]:.3f} against {reference[0]:.3f} ± {reference[1]:.3f}{where})."
         )
 
     def plot(self) -> Figure:
@@ -199,8 +199,10 @@ def _warnings(
     best = _best_budget(curves["dp"])
     last = curves["dp"][budgets[-1]]
     if curves["dp"][best][0] < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
+        near = min(K for K, (bpd, _) in curves["dp"].items() if bpd <= curves["dp"][best][0] + NEGLIGIBLE)
+        within = f" (K = {near} is within {NEGLIGIBLE} of it)" if near < best else ""
         found.append(
-            f"More steps hurt here: the best budget is K = {best} with {curves['dp'][best][0]:.3f} bits/dim, and "
+            f"More steps hurt here: the best budget is K = {best} with {curves['dp'][best][0]:.3f} bits/dim{within}, and "
             f"{budgets[-1]} steps have {last[0]:.3f}. {_reason(schedules.options)}"
         )
     levels = heldout.data_range.levels

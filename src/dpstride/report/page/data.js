@@ -91,7 +91,7 @@ function answerOf(report, tolerance) {
   const last = bpd.length - 1;
   const hurts = bpd[best] < bpd[last] - report.negligible;
   const largest = report.budgets[last];
-  const name = hurts ? `the best budget, ${stepsInWords(report.budgets[best])},`
+  const name = hurts ? 'the least of any budget'
     : largest === report.T ? `all ${grouped(largest)}` : stepsInWords(largest);
   const value = (place) => ({bpd: bpd[place], error: error[place]});
   return {place: fewest, steps: report.budgets[fewest], name, hurts, best,

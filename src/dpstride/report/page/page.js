@@ -93,7 +93,7 @@ function setTolerance(value, written) {
   const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(found.steps));
   $('answer').replaceChildren(show, ` ${found.steps === 1 ? 'is' : 'are'} within ${value} bits/dim of ${found.name} on held-out data.`);
   const pair = ({bpd, error}) => fixed(bpd) + (Number.isFinite(error) ? ` ± ${fixed(error)}` : '');
-  $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} bits/dim` +
+  $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} bits/dim${found.hurts ? ` at ${stepsInWords(report.budgets[found.best])}` : ''}` +
     (found.hurts ? `; ${report.budgets.at(-1) === report.T ? `all ${grouped(report.T)} steps` : `${grouped(report.budgets.at(-1))} steps`} are worse, ${pair(found.last)}.` : '.');
   markBudget = drawCurves(report, state, choose);
   markBudget();
