@@ -10,7 +10,9 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,71 @@ def test_one_process_needs_no_launch() -> None:
     found = workers.map(lambda n: {"n": np.array(n)}, [3, 1])
     assert [(unit, int(result["n"])) for unit, result in found] == [(3, 3), (1, 1)]
     workers.fail(ValueError("nobody to tell"))
+
+
+class Counting:
+    """A network that notes how many threads are in it at a time."""
+
+    def __init__(self, stateless: bool) -> None:
+        self.stateless = stateless
+        self.inside = self.most = 0
+        self.threads: set[int] = set()
+
+    def __call__(self, x: Any, time: Any) -> Any:
+        import torch
+
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.threads.add(torch.get_num_threads())
+        sleep(0.01)
+        self.inside -= 1
+        return 0.5 * x
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2  # whatever was done
+    torch.set_num_threads(before)
+
+
+def test_units_are_computed_at_once_where_the_network_may_be(two_threads: None, tmp_path: Path) -> None:
+    import torch
+
+    from dpstride import Denoiser, ForwardProcess, estimate
+    from dpstride.statistics.artefact import to_tensors
+    from dpstride.statistics.storage import to_bytes
+
+    images = torch.randint(0, 256, (6, 1, 3, 3), dtype=torch.uint8)
+    found = {}
+    for stateless in (False, True):
+        network = Counting(stateless)
+        denoiser = Denoiser(network, ForwardProcess.linear(30), predicts="x0", dtype=torch.float32)
+        statistics = estimate(denoiser, images, batch_size=4, progress=False, checkpoint=tmp_path / str(stateless))
+        found[stateless] = to_bytes(to_tensors(statistics)[0])
+        assert network.most == (2 if stateless else 1)
+        assert network.threads == ({2, 1} if stateless else {2})  # the trial of several t is made outside
+    assert found[True] == found[False]
+
+
+def test_an_error_in_a_thread_ends_the_work_and_keeps_what_was_finished(two_threads: None) -> None:
+    done: list[int] = []
+
+    def compute(n: int) -> dict[str, Any]:
+        if n == 5:
+            raise ValueError("bad unit")
+        return {"n": np.array(n)}
+
+    with pytest.raises(ValueError, match="bad unit"):
+        done.extend(unit for unit, _ in Workers().map(compute, list(range(100)), at_once=2))
+    assert done == [0, 1, 2, 3, 4]
+    for unit, _ in Workers().map(compute, [7, 8, 9, 10, 11], at_once=2):
+        if unit == 8:
+            break  # whoever takes results may stop taking them
 
 
 def test_an_error_in_one_process_comes_after_what_was_finished() -> None:

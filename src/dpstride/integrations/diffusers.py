@@ -138,6 +138,8 @@ def load_pixels(unet: Any, scheduler: Any, options: Options) -> LoadedModel:
 class FirstHalf:
     """A learned-variance network whose variance is not wanted: the prediction's channels only."""
 
+    stateless = True  # as what it wraps here
+
     def __init__(self, network: Any) -> None:
         self.network = network
 

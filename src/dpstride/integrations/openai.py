@@ -104,6 +104,8 @@ def save_as_diffusers(model: LoadedModel, folder: str | os.PathLike[str]) -> Non
 class Plain:
     """``network(x, time)`` of a diffusers model: its sample."""
 
+    stateless = True  # several threads may call it
+
     def __init__(self, network: Any) -> None:
         self.network = network
 
@@ -114,6 +116,8 @@ class Plain:
 
 class ClassConditional:
     """``network(x, time, labels)`` of a class-conditional diffusers UNet2DModel."""
+
+    stateless = True  # several threads may call it
 
     def __init__(self, network: Any) -> None:
         self.network = network

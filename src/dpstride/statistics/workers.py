@@ -9,11 +9,13 @@ key-value store, so that nobody waits for anybody until all are done, and a fail
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from .storage import Arrays, from_bytes, to_bytes
@@ -73,15 +75,15 @@ class Workers:
         self._wait_for_all()  # the main process may end now, and its connections with it
         return found
 
-    def map(self, compute: Callable[[U], Arrays], units: Sequence[U]) -> Iterator[tuple[U, Arrays]]:
+    def map(self, compute: Callable[[U], Arrays], units: Sequence[U], at_once: int = 1) -> Iterator[tuple[U, Arrays]]:
         """Every unit with its result, in the main process, as they are finished; nothing in the others, which help.
 
         Every process must call this with the same units and go through it to its end. What one raises, all raise; the
-        main process after it has given out every result that was finished.
+        main process after it has given out every result that was finished. A process alone computes ``at_once`` units
+        at a time, each in a thread of its own.
         """
         if self.size == 1:
-            for unit in units:
-                yield unit, compute(unit)
+            yield from _in_threads(compute, units, at_once)
             return
         name = self._new_call()
         try:
@@ -174,6 +176,37 @@ class Workers:
     def _new_call(self) -> str:
         self._calls += 1
         return f"dpstride/{self._calls}"
+
+
+def _in_threads(compute: Callable[[U], Arrays], units: Sequence[U], at_once: int) -> Iterator[tuple[U, Arrays]]:
+    """Units in their order. Threads that each pass whole batches need not wait for each other at every operation, as those
+    of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.
+    """
+    if at_once == 1 or len(units) < 2:
+        for unit in units:
+            yield unit, compute(unit)
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    waiting: collections.deque[tuple[U, Future[Arrays]]] = collections.deque()
+    try:
+        # One thread for each operation of a unit; torch keeps that number per thread.
+        with ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                for unit in units:
+                    waiting.append((unit, pool.submit(compute, unit)))
+                    if len(waiting) > at_once:
+                        first, result = waiting.popleft()
+                        yield first, result.result()
+                while waiting:
+                    first, result = waiting.popleft()
+                    yield first, result.result()
+            finally:
+                for _, result in waiting:
+                    result.cancel()
+    finally:
+        torch.set_num_threads(threads)
 
 
 _joined = Workers()

@@ -146,6 +146,8 @@ def _is_number(value: object) -> bool:
 class UNetCallable:
     """A UNet2DModel as ``network(x, time) → Tensor``; ``time_scale`` multiplies a continuous time, kept a float."""
 
+    stateless = True  # several threads may call it
+
     def __init__(self, unet: nn.Module, time_scale: float | None = None) -> None:
         self.unet = unet
         self.time_scale = time_scale
