@@ -4,8 +4,9 @@
 
 Estimates the same statistics again and again, each pass with another seed, with its progress kept on disk, until the time
 is up, in a process that may not have more address space than the limit (RLIMIT_AS). Memory in use (RSS) is noted every
-ten seconds. Within a pass it grows by the result, which is T rows; flat means that no later pass needs more than the
-second did. Ends with 1 if it is not flat.
+ten seconds. Within a pass it grows by the result, which is T rows. What an allocator keeps makes the peaks of passes differ
+by some tens of MiB either way, so flat means that a line through the peaks, the first two passes left out, rises by no
+more than that over the whole run: a leak of 1 MiB in each pass would show. Ends with 1 if it is not flat.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # every thread reserves address space of its own
 
+import numpy as np
 import torch
 
 import dpstride
 from dpstride import zoo
 
 SLACK = 32 * 2**20  # an allocator that keeps a freed arena
+WARM = 2  # passes in which everything is loaded and compiled for the first time
 
 
 class TimeUpError(Exception):
@@ -64,6 +67,12 @@ def stopping(denoiser: dpstride.Denoiser, until: float) -> dpstride.Denoiser:
 
     denoiser.network = timed
     return denoiser
+
+
+def growth(peaks: list[int]) -> float:
+    """Bytes by which a line through the peaks rises from the first pass that counts to the last."""
+    settled = peaks[WARM:]
+    return float(np.polyfit(np.arange(len(settled)), settled, 1)[0]) * (len(settled) - 1)
 
 
 def main() -> int:
@@ -105,11 +114,14 @@ def main() -> int:
         watcher.join()
     peaks = [max(held for _, each, held in log if each == n) for n in sorted({n for _, n, _ in log})]
     whole = peaks[:number]  # a last pass that was cut short says little
-    flat = len(whole) < 3 or max(whole[2:]) <= whole[1] + SLACK
+    enough = len(whole) >= WARM + 3
+    risen = growth(whole) if enough else 0.0
+    flat = risen <= SLACK
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     for n, peak in enumerate(peaks):
         print(f"pass {n}: peak {peak / 2**20:.0f} MiB{'' if n < number else ' (cut short)'}")
-    verdict = "too short to say: give it at least three passes" if len(whole) < 3 else "flat" if flat else "NOT flat"
+    verdict = f"{'flat' if flat else 'NOT flat'}, {risen / 2**20:+.0f} MiB over the run"
+    verdict = verdict if enough else f"too short to say: give it at least {WARM + 3} passes"
     print(
         f"{(time.monotonic() - start) / 60:.1f} minutes, T = {denoiser.process.T}, {len(images)} samples, {number} whole "
         f"passes, {number * denoiser.process.T * len(images):,} evaluations; most memory {highest / 2**20:.0f} MiB of "
