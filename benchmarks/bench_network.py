@@ -100,7 +100,7 @@ if __name__ == "__main__":
     models = arguments.model or list(zoo.names())
     quick = arguments.quick
     rows = [estimator(each, 1 if quick else 2, 2 if quick else 8, 64 if quick else 256) for each in models]
-    rows += [sampler(each, 1 if quick else 3, 2 if quick else 8) for each in models]
+    rows += [sampler(each, 1 if quick else 8, 2 if quick else 8) for each in models]
     print_table(
         f"Against the bare forward passes (baseline), {arguments.threads} threads",
         ("model", "work", "bare s", "ours s", "ratio", "processor", "bare, peak MiB", "ours, peak MiB"),
