@@ -11,15 +11,13 @@ import pytest
 from dpstride import ScheduleSet, Statistics, elbo_costs, even_stride, sample
 from dpstride.cli import _run
 from dpstride.statistics.trajectory_artefact import Trajectory
-from dpstride.zoo.mixture import mixture_data, mixture_denoiser
-
-MODEL = "from dpstride.zoo.mixture import mixture_denoiser\n\n\ndef model():\n    return mixture_denoiser(T=60)\n"
+from dpstride.zoo.mixture import mixture_denoiser
+from mixture_model import write_mixture
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "objective_model.py").write_text(MODEL, encoding="utf-8")
-    np.save(tmp_path / "data.npy", mixture_data(60, seed=0).numpy())
+    write_mixture(tmp_path, "objective_model")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -133,7 +131,7 @@ def test_options_that_would_do_nothing_are_refused(
 
 
 def test_paths_that_miss_their_prediction_are_noted() -> None:
-    from dpstride.cli.objectives import _trajectory_notes
+    from dpstride.cli.trajectory import _trajectory_notes
     from dpstride.evaluate.endpoints import EndpointDistance
 
     far, near = EndpointDistance(0.2, 0.01, 16), EndpointDistance(0.1, 0.01, 16)

@@ -20,6 +20,7 @@ import pytest
 
 from dpstride.cli import main
 from dpstride.statistics.workers import Workers, current
+from mixture_model import write_mixture
 
 TESTS = Path(__file__).parent
 # What every process runs: small_network's data and network, in float32 so that other batches would show.
@@ -98,18 +99,8 @@ def test_three_processes_give_what_one_gives_and_fail_together(tmp_path: Path) -
     assert not (tmp_path / "other-3").exists()
 
 
-MODEL = """
-    from dpstride.zoo.mixture import mixture_denoiser
-
-    def model():
-        return mixture_denoiser(T=30)
-"""
-
-
 def test_two_machines_and_accelerate_give_what_one_process_gives(tmp_path: Path) -> None:
     """Machines are folders here: each has its launcher, they meet at an address, and only the first writes."""
-    from dpstride.zoo.mixture import mixture_data
-
     with socket.socket() as free:
         free.bind(("localhost", 0))
         endpoint = f"localhost:{free.getsockname()[1]}"
@@ -127,8 +118,7 @@ def test_two_machines_and_accelerate_give_what_one_process_gives(tmp_path: Path)
     for name, runner in launches.items():
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "worker_model.py").write_text(textwrap.dedent(MODEL))
-        np.save(folder / "data.npy", mixture_data(12, seed=0).numpy())
+        write_mixture(folder, "worker_model", T=30, samples=12)
         words = ["estimate", "worker_model:model", "data.npy", "-o", "statistics", "-q"]
         with (folder / "log").open("w") as log:
             started[name] = subprocess.Popen([*runner, *words], cwd=folder, env=environment, stdout=log, stderr=log)

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from browser import Browser
 from folders import rewrite
@@ -14,15 +13,12 @@ from folders import rewrite
 from dpstride import ScheduleSet
 from dpstride.cli import _run
 from dpstride.report.front import Front
-from dpstride.zoo.mixture import mixture_data
-
-MODEL = "from dpstride.zoo.mixture import mixture_denoiser\n\n\ndef model():\n    return mixture_denoiser(T=60)\n"
+from mixture_model import write_mixture
 
 
 @pytest.fixture
 def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "front_model.py").write_text(MODEL, encoding="utf-8")
-    np.save(tmp_path / "data.npy", mixture_data(40, seed=0).numpy())
+    write_mixture(tmp_path, "front_model", samples=40)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     words = ["find", "front_model:model", "data.npy", "-o", "out", "--samples", "20", "--heldout-samples", "16", "-q"]

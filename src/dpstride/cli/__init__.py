@@ -98,13 +98,13 @@ def _run(arguments: list[str] | None) -> int:
     except (ValueError, ImportError) as error:
         from ..denoiser import NonFiniteError  # it brings torch, which --help must not wait for
 
-        complain(f"Error: {error}{place_of(error) or ''}")
+        complain(f"Error: {error}{place_of(error)}")
         return 1 if isinstance(error, NonFiniteError) else 2
     except (OSError, RuntimeError, MemoryError) as error:
-        complain(f"Error: {error or type(error).__name__}{place_of(error) or ''}")
+        complain(f"Error: {error or type(error).__name__}{place_of(error)}")
         return 1
     except Exception as error:
-        if (place := place_of(error)) is None:
+        if not (place := place_of(error)):
             raise  # our own mistake: its traceback is what a report needs
         complain(f"Error: {type(error).__name__}: {error}{place}")
         return 1

@@ -10,14 +10,14 @@ PACKAGE = Path(__file__).parents[1]
 _INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
-def place_of(error: BaseException) -> str | None:
-    """Where the user's own code was when it failed: " (in denoiser, my_model.py, line 12)"; None where it was not in it."""
+def place_of(error: BaseException) -> str:
+    """Where the user's own code was when it failed: " (in denoiser, my_model.py, line 12)"; nothing where it was not in it."""
     if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename):
         return f" (in {_short(error.filename)}, line {error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f" (in {frame.name}, {_short(frame.filename)}, line {frame.lineno})"
-    return None
+    return ""
 
 
 def _is_users(filename: str) -> bool:

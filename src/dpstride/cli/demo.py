@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from ..statistics.data import Samples
 
 DEMO_MODEL = "fashion-simple"
-DEMO_SAMPLES = (
-    128,
-    48,
-)  # to choose adaptively, and to score at every step: minutes of two cores, of which five are the most
+DEMO_SAMPLES = (128, 48)  # to choose adaptively, and to score at every step: under five minutes of two cores
 DEMO_BUDGET = 32
 
 
