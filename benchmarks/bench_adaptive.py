@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder for what is estimated")
+    parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page", action="store_true", help="write docs/performance.md")
     options = parser.parse_args()
     entries = options.runs / "entries.jsonl"
@@ -150,6 +151,7 @@ def rows_of(name: str, T: int, seeds: list[Seed]) -> list[list[str]]:
 
 def measure(name: str, options: argparse.Namespace) -> tuple[list[Seed], int]:
     denoiser, train, test = subject(name)
+    denoiser = denoiser.faster(compile=options.compile)
     kept = (KEPT if options.page else options.runs) / f"{name}.json"
     asked = {
         "model": denoiser.fingerprint, "images": options.samples, "full": options.full, "heldout": options.heldout,

@@ -19,6 +19,7 @@ from measure import MIB, clocks, judge, peak_bytes, print_table
 
 import dpstride
 from dpstride import zoo
+from dpstride.compiling import OFTEN
 from dpstride.statistics.data import Samples
 from dpstride.statistics.estimate import estimate_rows
 
@@ -90,6 +91,22 @@ def sampler(name: str, runs: int, count: int) -> list[str]:
     return [name, f"sample, {count} steps × {BATCH} images", *cells]
 
 
+def compiled(name: str, runs: int) -> list[str]:
+    """Passes of `Denoiser.faster(compile=True)`, after it has compiled, against the same passes of the network as it is."""
+    denoiser = zoo.load(name)
+    steps = np.linspace(1, denoiser.process.T, 8).round().astype(int).tolist()
+    bare, fast = bare_passes(denoiser, steps, 1), zoo.load(name).faster(compile=True)
+    x = torch.randn(BATCH, 1, 28, 28)
+
+    def ours() -> None:
+        for t in steps:
+            fast(x, t)
+
+    for _ in range(OFTEN // len(steps) + 1):
+        ours()
+    return [name, f"compiled passes, {len(steps)} × {BATCH} images", *in_turn(bare, ours, runs)]
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="very few passes, to see that it runs")
@@ -101,6 +118,8 @@ if __name__ == "__main__":
     quick = arguments.quick
     rows = [estimator(each, 1 if quick else 2, 2 if quick else 8, 64 if quick else 256) for each in models]
     rows += [sampler(each, 1 if quick else 8, 2 if quick else 8) for each in models]
+    if not quick:
+        rows.append(compiled(models[0], 8))
     print_table(
         f"Against the bare forward passes (baseline), {arguments.threads} threads",
         ("model", "work", "bare s", "ours s", "ratio", "processor", "bare, peak MiB", "ours, peak MiB"),

@@ -69,7 +69,7 @@ def greedy(L: NDArray[np.float64], budget: int) -> tuple[int, ...]:
 
 def run(name: str, samples: int, trajectories: int, teacher_steps: int, budgets: list[int], images: int) -> None:
     folder = RUNS / "trajectory" / f"{name}-{teacher_steps}-{trajectories}"
-    teacher = on_teacher_grid(zoo.load(name), teacher_steps)
+    teacher = on_teacher_grid(zoo.load(name).faster(compile=arguments.compile), teacher_steps)
     process = teacher.process
     trajectory = estimate_trajectory(teacher, trajectories, 0, 16, checkpoint=folder / "trajectory.safetensors")
     dp = {sampler: trajectory_schedules(trajectory, sampler, max(budgets)) for sampler in SAMPLERS}
@@ -167,6 +167,7 @@ if __name__ == "__main__":
     parser.add_argument("--teacher-steps", type=int, default=1000)
     parser.add_argument("--budgets", default="5,8,10,16,32")
     parser.add_argument("--images", type=int, default=64, help="training images that choose the ELBO's path")
+    parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page_only:

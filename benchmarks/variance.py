@@ -33,9 +33,9 @@ WORDS = {
 }
 
 
-def run(name: str, samples: int, rows: int | None) -> None:
+def run(name: str, samples: int, rows: int | None, compile: bool) -> None:
     folder = RUNS / "variance" / f"{name}-{samples}-{rows}"
-    denoiser = zoo.load(name)
+    denoiser = zoo.load(name).faster(compile=compile)
     process = denoiser.process
     train, test = zoo.load_data("fashion-train")[:samples], zoo.load_data("fashion-test")[:samples]
     steps: NDArray[np.int64] | None = None
@@ -104,10 +104,11 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*", help="models; every embedded one when none is given")
     parser.add_argument("--samples", type=int, default=256, help="images that choose and fit, and images that score")
     parser.add_argument("--rows", type=int, help="steps at which the network runs; all by default")
+    parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page_only:
         for each in arguments.names or zoo.names():
-            run(each, arguments.samples, arguments.rows)
+            run(each, arguments.samples, arguments.rows, arguments.compile)
     write_page("variance", [section(name, result) for name, result in results("variance").items()])
     sys.exit(0)

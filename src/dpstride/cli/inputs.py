@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .options import running
+
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..integrations.loaded import LoadedModel
@@ -23,7 +25,7 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
     from ..integrations.loaded import LoadedModel
 
     if text in zoo.names():
-        return _placed(LoadedModel(zoo.load(text)))
+        return _as_asked(_placed(LoadedModel(zoo.load(text))))
     if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
         raise ValueError(
             f"MODEL {text!r} is neither an embedded model nor a folder here.{_near(text, zoo.names())} Embedded are "
@@ -36,7 +38,7 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
             raise
         raise ValueError(f"MODEL {text!r} did not take the options given with --model-option ({error}).") from error
     # Whoever writes a function, or names a device, has chosen it.
-    return loaded if ":" in text or "device" in dict(options) else _placed(loaded)
+    return _as_asked(loaded if ":" in text or "device" in dict(options) else _placed(loaded))
 
 
 def _is_plain_name(text: str) -> bool:
@@ -60,6 +62,24 @@ def _placed(loaded: LoadedModel) -> LoadedModel:
     if torch.device(device).type == loaded.denoiser.device.type:
         return loaded
     return replace(loaded, denoiser=loaded.denoiser.to(device))
+
+
+def _as_asked(loaded: LoadedModel) -> LoadedModel:
+    """Run as --compile and --autocast say."""
+    from dataclasses import replace
+
+    import torch
+
+    asked = running()
+    if not asked:
+        return loaded
+    precision = asked.get("autocast")
+    return replace(
+        loaded,
+        denoiser=loaded.denoiser.faster(
+            compile=asked.get("compile", False), autocast=None if precision is None else getattr(torch, precision)
+        ),
+    )
 
 
 def read_samples(text: str, model: LoadedModel, samples: int | None, data_range: Any) -> Samples:

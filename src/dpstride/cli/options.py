@@ -61,14 +61,37 @@ work = options(
         "--data-range", type=Range(), help="Values that the data takes.  [default: what the model takes, uint8]"
     ),
 )
-model_option = click.option(
-    "--model-option",
-    "-M",
-    "model_options",
-    multiple=True,
-    callback=lambda context, parameter, values: _pairs(values),
-    metavar="KEY=VALUE",
-    help="For the loader of MODEL, e.g. preset=cifar10-l-hybrid of an OpenAI checkpoint; may be repeated.",
+RUNNING = "dpstride.running"  # in a command's context: how its network is to be run
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    context.meta.setdefault(RUNNING, {})[parameter.name] = value
+
+
+model_option = options(
+    click.option(
+        "--model-option",
+        "-M",
+        "model_options",
+        multiple=True,
+        callback=lambda context, parameter, values: _pairs(values),
+        metavar="KEY=VALUE",
+        help="For the loader of MODEL, e.g. preset=cifar10-l-hybrid of an OpenAI checkpoint; may be repeated.",
+    ),
+    click.option(
+        "--compile",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember,
+        help="Compile the network (torch.compile): a minute or two first, then faster passes.",
+    ),
+    click.option(
+        "--autocast",
+        type=click.Choice(["bfloat16", "float16"]),
+        expose_value=False,
+        callback=_remember,
+        help="Let torch run parts of the network in this precision; for a GPU.",
+    ),
 )
 costs = options(
     click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the model's own]"),
@@ -108,6 +131,13 @@ def _pairs(values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
         except ValueError:
             pairs.append((key, text))
     return tuple(pairs)
+
+
+def running() -> dict[str, Any]:
+    """What the user typed of --compile and --autocast."""
+    context = click.get_current_context(silent=True)
+    asked = {} if context is None else context.meta.get(RUNNING, {})
+    return {name: value for name, value in asked.items() if value}
 
 
 def given(parameter: str) -> bool:

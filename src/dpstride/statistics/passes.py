@@ -52,8 +52,7 @@ class Passes:
         A callable may keep something between its lines (the time, a cache) that another thread would change, so it has to
         say that it does not: ``network.stateless = True``.
         """
-        may = getattr(self.denoiser.network, "stateless", False) is True and self.denoiser.device.type == "cpu"
-        return torch.get_num_threads() if may else 1
+        return torch.get_num_threads() if self.denoiser.stateless and self.denoiser.device.type == "cpu" else 1
 
     def samples_of(self, unit: Unit) -> Indices:
         """The samples that a unit has at each of its t."""
