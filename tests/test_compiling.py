@@ -46,7 +46,6 @@ def test_a_compiled_network_says_the_same_and_is_the_same() -> None:
     plain = Denoiser(Small(), PROCESS)
     fast = plain.faster(compile=True)
     assert fast.describe() == plain.describe()
-    assert not fast.stateless
     count = OFTEN + 5
     assert torch.allclose(passes(fast, count), passes(plain, count), rtol=1e-5, atol=1e-6)
     assert fast.describe() == plain.describe()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,54 @@ def test_a_kill_loses_no_more_than_the_step_it_comes_in(
     assert again.calls == 3 * K - stop_at
     assert sum(seen) == (3 - stop_at // K) * 3 * K
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f"]
+
+
+class Meeting(Network):
+    """Two threads are in it at a time; at one call, one of them stops."""
+
+    stateless = True
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        super().__init__(stop_at)
+        self.lock, self.barrier = threading.Lock(), threading.Barrier(2)
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.barrier.wait(timeout=1.0)  # alone, one goes on after a second
+        with self.lock:
+            try:
+                return super().__call__(x, time)
+            except KeyboardInterrupt:
+                self.stop_at = None  # for one of them only
+                raise
+
+
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_units_are_walked_in_threads_and_what_stops_one_stops_all(tmp_path: Path) -> None:
+    together = Meeting()
+    found = sample_features(chain(together), EXTRACTOR, 16, tmp_path / "f", batch_size=4)
+    assert found is not None
+    assert not together.barrier.broken  # nobody ever waited in vain: two were always there
+    np.testing.assert_array_equal(found.features, features_of(expected(16)).float())
+
+    stopped = Meeting(stop_at=5)  # both are in their third step
+    with pytest.raises(KeyboardInterrupt):
+        sample_features(chain(stopped), EXTRACTOR, 16, tmp_path / "g", batch_size=4)
+    assert stopped.calls < K + 5  # the other thread did not go on to its end
+    assert list((tmp_path / "g.progress").glob(stream.STATES))  # but wrote down where it was
+    again = Network()
+    found = sample_features(chain(again), EXTRACTOR, 16, tmp_path / "g", batch_size=4)
+    assert found is not None
+    np.testing.assert_array_equal(found.features, features_of(expected(16)).float())
+    assert again.calls < 4 * K
 
 
 def test_more_samples_are_the_same_and_more(tmp_path: Path) -> None:

@@ -208,9 +208,14 @@ class Denoiser:
         return digest_of(self.network)
 
     @property
-    def stateless(self) -> bool:
-        """Whether several threads may run the network: it says so itself, and what torch.compile makes may not be."""
-        return getattr(self.network, "stateless", False) is True and self._run is self.network
+    def at_once(self) -> int:
+        """Batches to pass at a time: as many as torch has threads, for a network on the processor that says it may.
+
+        A callable may keep something between its lines (the time, a cache) that another thread would change, so it has to
+        say that it does not: ``network.stateless = True``. What torch.compile makes is for one thread.
+        """
+        may = getattr(self.network, "stateless", False) is True and self._run is self.network
+        return torch.get_num_threads() if may and self.device.type == "cpu" else 1
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +59,10 @@ def sample_stream(
 
     Until it has, what is drawn is kept in a folder beside ``path``. Helping processes of a launch write nothing.
     """
-    store = _Store(Path(path), {"kind": "samples to keep"} | _identity_of(chain))
+    store = _Store(Path(path), {"kind": "samples to keep"} | _identity_of(chain), chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
-        return {"x": _walk(chain, *unit, None, store, update).float().cpu().numpy()}
+        return {"x": _walk(chain, *unit, None, store).float().cpu().numpy()}
 
     def received(unit: Unit) -> None:
         update(unit[1] * chain.budget)
@@ -101,14 +103,15 @@ def sample_features(
         "extractor": extractor.describe(),
         "keep": keep,
     }
-    store = _Store(Path(path), identity)
+    store = _Store(Path(path), identity, chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
         first, count = unit
         condition = slice_conditioning(conditioning, slice(first, first + count))
-        x = _walk(chain, first, count, condition, store, update)
-        images = to_levels((x if decode is None else decode(x.float())).float().cpu())
-        return {"features": extractor(images), "images": images[: max(0, keep - first)].numpy()}
+        x = _walk(chain, first, count, condition, store)
+        with store.alone:  # neither has said that threads may call it
+            images = to_levels((x if decode is None else decode(x.float())).float().cpu())
+            return {"features": extractor(images), "images": images[: max(0, keep - first)].numpy()}
 
     return _collect_features(store, n, batch_size, compute, lambda unit: update(unit[1] * chain.budget))
 
@@ -188,11 +191,23 @@ def _fitted_of(chain: Chain) -> str | None:
 
 
 class _Store:
-    """One file of results, and beside it a folder with the finished units and the states of unfinished ones."""
+    """One file of results, and beside it a folder with the finished units and the states of unfinished ones.
 
-    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
+    Units are computed ``at_once`` at a time, each in a thread; when one fails, the others write down where they are.
+    """
+
+    def __init__(
+        self, path: Path, identity: dict[str, Any], at_once: int = 1, update: Update = lambda items: None
+    ) -> None:
         self.path, self.identity = path, json.loads(json.dumps(identity))
         self.folder = path.with_name(f"{path.name}.progress")
+        self.at_once, self._update = at_once, update
+        self.alone, self.stopped = threading.Lock(), threading.Event()
+
+    def update(self, items: int) -> None:
+        """Tell of progress, one thread after the other."""
+        with self.alone:
+            self._update(items)
 
     def collect(
         self,
@@ -229,7 +244,8 @@ class _Store:
         with Progress(self.folder, self.identity) as progress:
             done |= {_unit_of(key): arrays for key, arrays in progress.read()}
             missing = workers.share(_missing(done, n, size))
-            for unit, arrays in workers.map(compute_own, [(first, count) for first, count in missing]):
+            units = [(first, count) for first, count in missing]
+            for unit, arrays in workers.map(compute_own, units, self.at_once, self.stopped.set):
                 progress.write(f"{unit[0]} {unit[1]}", arrays)
                 if self._state_of(unit).exists():  # minutes of work, which must not wait for the next writing
                     progress.flush()
@@ -272,19 +288,21 @@ class _Store:
         return self.folder / STATES.replace("*", f"{unit[0]}-{unit[1]}")
 
 
-def _walk(chain: Chain, first: int, count: int, conditioning: Any, store: _Store, update: Update) -> Tensor:
+def _walk(chain: Chain, first: int, count: int, conditioning: Any, store: _Store) -> Tensor:
     """The samples of a unit; its state is written down every so often and found again."""
     found = store.recall((first, count))
     step, x = (0, chain.start(first, count)) if found is None else (found[0], found[1].to(chain.denoiser.device))
-    update(step * count)
+    store.update(step * count)
     written = time.monotonic()
     while step < chain.budget:
         x = chain.advance(x, step, first, conditioning)
         step += 1
-        update(count)
-        if time.monotonic() - written > STATE_SECONDS and step < chain.budget:
+        store.update(count)
+        if step < chain.budget and (store.stopped.is_set() or time.monotonic() - written > STATE_SECONDS):
             store.remember((first, count), step, x)
             written = time.monotonic()
+            if store.stopped.is_set():
+                raise CancelledError
     return x
 
 

@@ -238,7 +238,7 @@ class _Work:
             disable=None if self.show else True,
             dynamic_ncols=True,
         ) as bar:
-            for unit, arrays in self.workers.map(self.passes.run, units, self.passes.at_once):
+            for unit, arrays in self.workers.map(self.passes.run, units, self.passes.denoiser.at_once):
                 if progress is not None:
                     progress.write(json.dumps(astuple(unit)), arrays)
                 found.update(_nonfinite(arrays))

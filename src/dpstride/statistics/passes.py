@@ -45,15 +45,6 @@ class Passes:
         self.discretised = data.data_range.levels is not None
         self.decoder_nodes = artefact.learned_decoder_size(self.process) if self.learned and self.discretised else 0
 
-    @property
-    def at_once(self) -> int:
-        """Units to compute at a time: as many as torch has threads, for a network on the processor that says it may.
-
-        A callable may keep something between its lines (the time, a cache) that another thread would change, so it has to
-        say that it does not: ``network.stateless = True``.
-        """
-        return torch.get_num_threads() if self.denoiser.stateless and self.denoiser.device.type == "cpu" else 1
-
     def samples_of(self, unit: Unit) -> Indices:
         """The samples that a unit has at each of its t."""
         return np.setdiff1d(np.array(self.ranges[unit.range]), unit.skipped).astype(np.int64)

@@ -9,13 +9,13 @@ key-value store, so that nobody waits for anybody until all are done, and a fail
 from __future__ import annotations
 
 import atexit
-import collections
 import contextlib
+import itertools
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from .storage import Arrays, from_bytes, to_bytes
@@ -75,15 +75,21 @@ class Workers:
         self._wait_for_all()  # the main process may end now, and its connections with it
         return found
 
-    def map(self, compute: Callable[[U], Arrays], units: Sequence[U], at_once: int = 1) -> Iterator[tuple[U, Arrays]]:
+    def map(
+        self,
+        compute: Callable[[U], Arrays],
+        units: Sequence[U],
+        at_once: int = 1,
+        stop: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[U, Arrays]]:
         """Every unit with its result, in the main process, as they are finished; nothing in the others, which help.
 
         Every process must call this with the same units and go through it to its end. What one raises, all raise; the
         main process after it has given out every result that was finished. A process alone computes ``at_once`` units
-        at a time, each in a thread of its own.
+        at a time, each in a thread of its own; ``stop`` is called when those should end before they are finished.
         """
         if self.size == 1:
-            yield from _in_threads(compute, units, at_once)
+            yield from _in_threads(compute, units, at_once, stop)
             return
         name = self._new_call()
         try:
@@ -178,9 +184,11 @@ class Workers:
         return f"dpstride/{self._calls}"
 
 
-def _in_threads(compute: Callable[[U], Arrays], units: Sequence[U], at_once: int) -> Iterator[tuple[U, Arrays]]:
-    """Units in their order. Threads that each pass whole batches need not wait for each other at every operation, as those
-    of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.
+def _in_threads(
+    compute: Callable[[U], Arrays], units: Sequence[U], at_once: int, stop: Callable[[], None]
+) -> Iterator[tuple[U, Arrays]]:
+    """Units as they are finished. Threads that each pass whole batches need not wait for each other at every operation, as
+    those of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.
     """
     if at_once == 1 or len(units) < 2:
         for unit in units:
@@ -189,22 +197,26 @@ def _in_threads(compute: Callable[[U], Arrays], units: Sequence[U], at_once: int
     import torch
 
     threads = torch.get_num_threads()
-    waiting: collections.deque[tuple[U, Future[Arrays]]] = collections.deque()
+    running: dict[Future[Arrays], U] = {}
     try:
         # One thread for each operation of a unit; torch keeps that number per thread.
         with ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
-                for unit in units:
-                    waiting.append((unit, pool.submit(compute, unit)))
-                    if len(waiting) > at_once:
-                        first, result = waiting.popleft()
-                        yield first, result.result()
-                while waiting:
-                    first, result = waiting.popleft()
-                    yield first, result.result()
+                left = iter(units)
+                while True:
+                    for unit in itertools.islice(left, at_once + 1 - len(running)):  # one is ready when another ends
+                        running[pool.submit(compute, unit)] = unit
+                    if not running:
+                        break
+                    finished = wait(running, return_when=FIRST_COMPLETED).done
+                    for future in [each for each in running if each in finished]:
+                        yield running.pop(future), future.result()
+            except BaseException:
+                stop()
+                raise
             finally:
-                for _, result in waiting:
-                    result.cancel()
+                for future in running:
+                    future.cancel()
     finally:
         torch.set_num_threads(threads)
 
