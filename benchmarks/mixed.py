@@ -22,11 +22,12 @@ from dpstride import zoo
 from dpstride.report.front import Front
 
 
-def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int) -> None:
+def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int, compile: bool) -> None:
     output = RUNS / "mixed" / f"{name}-{teacher_steps}"
     words = ["find", name, "fashion-train", "--heldout", "fashion-test", "-o", str(output.relative_to(ROOT))]
     words += ["--objective", "mixed", "--lambda", str(weight), "--teacher-steps", str(teacher_steps)]
     words += ["--budgets", budgets, "--samples", str(samples), "--heldout-samples", str(samples)]
+    words += ["--compile"] if compile else []
     dpstride(words)
     save("mixed", name, {"command": "dpstride " + " ".join(words), **Front.load(output / "front.json").to_dict()})
     shutil.copy(output / "front.svg", KEPT / "mixed" / f"{name}.svg")
@@ -60,10 +61,13 @@ if __name__ == "__main__":
     parser.add_argument("--teacher-steps", type=int, default=1000)
     parser.add_argument("--budgets", default="5,10,20,40")
     parser.add_argument("--samples", type=int, default=128, help="images that choose, and images that score")
+    parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page_only:
         for each in arguments.names or zoo.names():
-            run(each, arguments.weight, arguments.teacher_steps, arguments.budgets, arguments.samples)
+            run(
+                each, arguments.weight, arguments.teacher_steps, arguments.budgets, arguments.samples, arguments.compile
+            )
     write_page("mixed", [section(name, result) for name, result in results("mixed").items()])
     sys.exit(0)

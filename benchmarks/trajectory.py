@@ -67,11 +67,13 @@ def greedy(L: NDArray[np.float64], budget: int) -> tuple[int, ...]:
     return tuple(path)
 
 
-def run(name: str, samples: int, trajectories: int, teacher_steps: int, budgets: list[int], images: int) -> None:
+def run(
+    name: str, samples: int, trajectories: int, teacher_steps: int, budgets: list[int], images: int, compile: bool
+) -> None:
     folder = RUNS / "trajectory" / f"{name}-{teacher_steps}-{trajectories}"
-    teacher = on_teacher_grid(zoo.load(name).faster(compile=arguments.compile), teacher_steps)
+    teacher = on_teacher_grid(zoo.load(name).faster(compile=compile), teacher_steps)
     process = teacher.process
-    trajectory = estimate_trajectory(teacher, trajectories, 0, 16, checkpoint=folder / "trajectory.safetensors")
+    trajectory = estimate_trajectory(teacher, trajectories, 0, 64, checkpoint=folder / "trajectory.safetensors")
     dp = {sampler: trajectory_schedules(trajectory, sampler, max(budgets)) for sampler in SAMPLERS}
     statistics, _ = estimate_adaptively(
         teacher, zoo.load_data("fashion-train"), images, checkpoint=folder / "statistics.safetensors"
@@ -130,7 +132,7 @@ def end_points(denoiser: Denoiser, schedule: Schedule, sampler: Any, n: int, fol
         arrays, _ = read_arrays(path)
         return arrays["ends"]
     own = replace(schedule, options={"sampler": sampler})
-    ends: NDArray[np.float32] = sample(denoiser, own, n, seed=1, batch_size=32).numpy()
+    ends: NDArray[np.float32] = sample(denoiser, own, n, seed=1, batch_size=64).numpy()
     write_arrays(path, {"ends": ends}, {"times": str(schedule.times), "sampler": str(sampler)})
     return ends
 
@@ -173,6 +175,9 @@ if __name__ == "__main__":
     if not arguments.page_only:
         for each in arguments.names or zoo.names():
             numbers = [int(K) for K in arguments.budgets.split(",")]
-            run(each, arguments.samples, arguments.trajectories, arguments.teacher_steps, numbers, arguments.images)
+            run(
+                each, arguments.samples, arguments.trajectories, arguments.teacher_steps, numbers, arguments.images,
+                arguments.compile,
+            )  # fmt: skip
     write_page("trajectory", [section(name, result) for name, result in results("trajectory").items()])
     sys.exit(0)
