@@ -28,7 +28,7 @@ def data() -> np.ndarray[Any, Any]:
 
 
 def model() -> dpstride.Denoiser:
-    """A slow float32 network with a learned variance, which notes every evaluation; keeps its work at once."""
+    """A slow float32 network with a learned variance that notes every evaluation, for threads too; keeps its work at once."""
     progress.SECONDS = stream.STATE_SECONDS = 0.0
     generator = torch.Generator().manual_seed(0)
     inner, outer = torch.randn(64, 17, generator=generator) / 4, torch.randn(32, 64, generator=generator) / 8
@@ -39,6 +39,7 @@ def model() -> dpstride.Denoiser:
         hidden = torch.cat([x.flatten(1), time_[:, None].to(x.dtype) / T], dim=1) @ inner.T
         return (torch.tanh(hidden) @ outer.T).reshape(len(x), 2, 4, 4)
 
+    network.stateless = True  # type: ignore[attr-defined]
     process = dpstride.ForwardProcess.linear(T)
     return dpstride.Denoiser(network, process, variance="learned_range", shape=SHAPE, dtype=torch.float32, name="slow")
 

@@ -29,7 +29,7 @@ def child(folder: str, environment: dict[str, str], words: list[str]) -> None:
     log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    torch.set_num_threads(1)
+    torch.set_num_threads(2)
     code = 1
     try:
         if words[0] == "dpstride":
