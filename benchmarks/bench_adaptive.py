@@ -254,10 +254,15 @@ def smoothed(table: CostTable, statistics: Statistics) -> CostTable:
     process, T = table.process, table.T
     u = noise_coordinate(process, float(statistics.data_square.mean()))[1:]
     t = np.arange(2, T + 1)
-    # The level of a row: the cost of a step to where snr has risen fourfold, per unit of snr.
-    snr = np.concatenate([[np.inf], (process.f[1:] / process.g[1:]) ** 2])
-    s = np.array([max(1, min(step - 1, int(np.flatnonzero(snr[: step + 1] >= 4.0 * snr[step])[-1]))) for step in t])
-    level = np.log(table.L[t, s] / snr_difference(process, t, s))
+    # The level of a row: the cost of a step by which snr rises fourfold, per unit of snr.
+    log_snr = np.log(np.maximum((process.f[1:] / process.g[1:]) ** 2, 1e-300))
+    level = np.empty(T - 1)
+    for i, step in enumerate(t.tolist()):
+        s = np.arange(step - 1, 0, -1)
+        rise = log_snr[s - 1] - log_snr[step - 1]
+        near = slice(0, int(np.searchsorted(rise, math.log(4.0))) + 1)
+        each = np.log(table.L[step, s[near]] / snr_difference(process, np.full_like(s[near], step), s[near]))
+        level[i] = np.interp(math.log(4.0), rise[near], each)
     L = table.L.copy()
     L[2:, 1:] *= np.exp(local_line(u[1:], level) - level)[:, None]
     pairs = table.pairs

@@ -35,6 +35,7 @@ from ..statistics.interpolate import Place, check_evaluated, fill, fill_samples,
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 LN2 = math.log(2.0)
+FOURFOLD = math.log(4.0)
 CONFIDENCE = 0.95
 REPLICATES = 200
 CANDIDATES = 320  # grid indices among which replicates look for their best path; enough for shifts of 64 steps
@@ -279,18 +280,22 @@ class _Candidates:
         where = np.searchsorted(self.grid, self.known)
         if not self.learned:
             return np.log(np.maximum(self.squared_error[where] @ weights, 1e-300))
-        levels = []
-        for i in where.tolist():
-            # down to where snr has risen fourfold, or by one candidate
-            above = np.flatnonzero(self._snr[self.grid[:i]] >= 4.0 * self._snr[self.grid[i]])
-            j = int(above[-1]) if above.size else max(i - 1, 0)
-            at = i * (i - 1) // 2 + j
-            if i == 0:
-                levels.append(np.zeros(weights.shape[1]))
-                continue
-            cost = self.estimate[at] + self._unit_deviations[at] @ (weights - self.sizes[:, None])
-            levels.append(np.log(np.maximum(cost, 1e-300) / self._snr_difference[at]))
-        return np.array(levels)
+        return np.array([self._step_level(i, weights) for i in where.tolist()])
+
+    def _step_level(self, i: int, weights: Array) -> Array:
+        """ln of what a step costs per unit of snr, if snr rises fourfold by it; between two candidates, on the line."""
+        if i == 0:
+            return np.zeros(weights.shape[1])
+        log_snr = np.log(np.maximum(self._snr[self.grid[: i + 1]], 1e-300))
+        rise = log_snr[:-1] - log_snr[-1]
+        j = max(int((rise >= FOURFOLD).sum()) - 1, 0)  # the nearest candidate with as much, or the farthest
+        pair = [j, min(j + 1, i - 1)]
+        at = i * (i - 1) // 2 + np.array(pair)
+        costs = self.estimate[at, None] + self._unit_deviations[at] @ (weights - self.sizes[:, None])
+        level = np.log(np.maximum(costs, 1e-300) / self._snr_difference[at, None])
+        span = rise[pair[0]] - rise[pair[1]]
+        far = 1.0 if span == 0.0 else min(max((FOURFOLD - rise[pair[1]]) / span, 0.0), 1.0)
+        return np.asarray(far * level[0] + (1.0 - far) * level[1])
 
     def unknown(self, levels: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
         """What was interpolated between ``levels`` [known, replicates], the first of them the estimate.
