@@ -175,6 +175,22 @@ def test_estimate_adaptively_from_the_command_line(folder, capsys):
     assert "whole numbers separated by commas" in err
 
 
+def test_how_the_network_runs_is_asked_for_and_recorded(folder, capsys, monkeypatch):
+    asked = []
+    as_it_is = dpstride.Denoiser.faster
+    monkeypatch.setattr(
+        dpstride.Denoiser,
+        "faster",
+        lambda self, **how: (asked.append(how), as_it_is(self, autocast=how["autocast"]))[1],
+    )
+    words = ("estimate", "my_model:denoiser", "data.npy", "--samples", "4", "-q")
+    run(capsys, *words, "-o", "low", "--autocast", "bfloat16", "--compile")
+    run(capsys, *words, "-o", "plain")
+    assert [(how["compile"], str(how["autocast"])) for how in asked] == [(True, "torch.bfloat16")]
+    assert dpstride.Statistics.load("low").model["autocast"] == "torch.bfloat16"
+    assert "autocast" not in dpstride.Statistics.load("plain").model
+
+
 def test_verb_by_verb_equals_find(folder, capsys):
     assert run(capsys, "estimate", "my_model:denoiser", "data.npy", "-o", "s.safetensors", "--samples", "30")[0] == 0
     assert run(capsys, "estimate", "my_model:denoiser", "other.npy", "-o", "h.safetensors", "--seed", "5")[0] == 0
