@@ -33,25 +33,24 @@ def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int
     shutil.copy(output / "front.svg", KEPT / "mixed" / f"{name}.svg")
 
 
-def section(name: str, result: dict[str, Any]) -> str:
-    """Ends of each budget's trade-off, and the point of λ: held-out bits/dim / root of the trajectory cost."""
+def page(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Ends of each trade-off, and the point of λ: held-out bits/dim / root of the trajectory cost."""
     rows = []
-    for budget, points in result["front"].items():
-        weight = result["lambda"]
-        (mine,) = [p for p in points if p["low"] <= weight and (p["high"] is None or weight < p["high"])]
-        cells = [
-            f"{p['heldout_bpd']:.3f} / {math.sqrt(p['trajectory_cost']):.4f}" for p in (points[0], mine, points[-1])
-        ]
-        rows.append([budget, len(points), *cells])
-    head = ["steps", "paths", "least bits/dim (λ = 0)", f"λ = {result['lambda']:g}", "least trajectory cost"]
-    return "\n\n".join(
-        [
-            f"### {name}",
-            f"`{result['command']}`: held-out bits/dim / root of the trajectory cost.",
-            table(head, rows),
-            f"![{name}: the trade-off](results/mixed/{name}.svg)",
-        ]
-    )
+    for name, result in found.items():
+        for number, (budget, points) in enumerate(result["front"].items()):
+            weight = result["lambda"]
+            (mine,) = [p for p in points if p["low"] <= weight and (p["high"] is None or weight < p["high"])]
+            cells = [
+                f"{p['heldout_bpd']:.3f} / {math.sqrt(p['trajectory_cost']):.4f}" for p in (points[0], mine, points[-1])
+            ]
+            rows.append([name if number == 0 else "", budget, len(points), *cells])
+    (weight,) = {result["lambda"] for result in found.values()}
+    shown = next(iter(found))
+    return [
+        f"Held-out bits/dim / root of the trajectory cost. The first command: `{found[shown]['command']}`.",
+        table(["model", "steps", "paths", "λ = 0: least bits/dim", f"λ = {weight:g}", "least trajectory cost"], rows),
+        f"![{shown}: the trade-off](results/mixed/{shown}.svg)",
+    ]
 
 
 if __name__ == "__main__":
@@ -69,5 +68,5 @@ if __name__ == "__main__":
             run(
                 each, arguments.weight, arguments.teacher_steps, arguments.budgets, arguments.samples, arguments.compile
             )
-    write_page("mixed", [section(name, result) for name, result in results("mixed").items()])
+    write_page("mixed", page(results("mixed")))
     sys.exit(0)

@@ -48,6 +48,11 @@ from dpstride.zoo.classifier import fashion_features
 
 SAMPLERS = ("ddim", "dpmpp_2m")
 WORDS = {"ddim": "DDIM (Euler)", "dpmpp_2m": "DPM-Solver++ 2M"}
+MEASURES = {
+    "distance": ("root mean square distance from the teacher's end points", 1.0, 3),
+    "frechet": ("Fréchet distance, fashion features", 1.0, 2),
+    "kid": ("kernel distance · 10³", 1000.0, 2),
+}
 
 
 def greedy(L: NDArray[np.float64], budget: int) -> tuple[int, ...]:
@@ -137,28 +142,47 @@ def end_points(denoiser: Denoiser, schedule: Schedule, sampler: Any, n: int, fol
     return ends
 
 
-def section(name: str, result: dict[str, Any]) -> str:
-    setting, cells = result["setting"], result["cells"]
-    budgets = setting["budgets"]
-    full = cells["teacher"]
+def page(found: dict[str, dict[str, Any]]) -> list[str]:
+    """For each sampler and measure a table of all models; then how often the DP's path is the best."""
+    models = list(found)
+    settings = [result["setting"] for result in found.values()]
+    assert all(setting == settings[0] for setting in settings), "models were run with different options; run them again"
+    (setting, *_), budgets = settings, settings[0]["budgets"]
     parts = [
-        f"### {name}",
         f"{setting['trajectories']} trajectories of {setting['teacher_steps']:,} steps chose; {setting['samples']} other "
-        f"noises score. The teacher's own samples: Fréchet distance (fashion features) {full['frechet']:.2f}, KID "
-        f"{1000 * full['kid'][0]:.2f} · 10⁻³.",
+        f"noises score. Cells are at {', '.join(map(str, budgets))} steps."
     ]
     for sampler in SAMPLERS:
-        rows = []
-        for stride in dict.fromkeys(key.split(" ", 1)[1].rsplit(" ", 1)[0] for key in cells if key.startswith(sampler)):
-            row = [cells[f"{sampler} {stride} {K}"] for K in budgets]
-            rows.append(
-                [stride, *(f"{c['distance'][0]:.4f} / {c['frechet']:.2f} / {1000 * c['kid'][0]:.2f}" for c in row)]
-            )
-        parts.append(f"{WORDS[sampler]}: distance from the teacher / Fréchet distance / KID · 10³\n")
-        parts.append(table(["schedule", *budgets], rows))
-    ratio = ", ".join(f"{costs['greedy'] / costs['dp']:.3f} at {K}" for K, costs in result["costs"].items())
-    parts.append(f"Cost of the greedy path over that of the exact one: {ratio} steps.")
-    return "\n\n".join(parts)
+        keys = [key.split(" ", 1)[1].rsplit(" ", 1)[0] for key in found[models[0]]["cells"] if key.startswith(sampler)]
+        strides = list(dict.fromkeys(keys))
+        for measure, (words, scale, digits) in MEASURES.items():
+            rows, best = [], dict.fromkeys(strides, 0)
+            values = {
+                (model, stride, K): scale * first(found[model]["cells"][f"{sampler} {stride} {K}"][measure])
+                for model in models
+                for stride in strides
+                for K in budgets
+            }
+            for model, K in itertools.product(models, budgets):
+                best[min(strides, key=lambda stride: values[model, stride, K])] += 1
+            for stride in strides:
+                cells = [" / ".join(f"{values[model, stride, K]:.{digits}f}" for K in budgets) for model in models]
+                rows.append([stride, *cells, best[stride]])
+            if measure != "distance":
+                own = [f"{scale * first(found[model]['cells']['teacher'][measure]):.{digits}f}" for model in models]
+                rows.append(["the teacher itself", *own, ""])
+            parts += [f"**{WORDS[sampler]}: {words}**", table(["schedule", *models, "best of all, times"], rows)]
+    ratios = [costs["greedy"] / costs["dp"] for result in found.values() for costs in result["costs"].values()]
+    parts.append(
+        f"The greedy path costs {min(ratios):.3f} to {max(ratios):.3f} times as much as the exact one (DDIM, by the costs that "
+        "both minimise)."
+    )
+    return parts
+
+
+def first(value: Any) -> float:
+    """A measure without its standard error."""
+    return float(value[0] if isinstance(value, list) else value)
 
 
 if __name__ == "__main__":
@@ -179,5 +203,5 @@ if __name__ == "__main__":
                 each, arguments.samples, arguments.trajectories, arguments.teacher_steps, numbers, arguments.images,
                 arguments.compile,
             )  # fmt: skip
-    write_page("trajectory", [section(name, result) for name, result in results("trajectory").items()])
+    write_page("trajectory", page(results("trajectory")))
     sys.exit(0)
