@@ -24,7 +24,7 @@ from dpstride.report.tables import study_tables
 from dpstride.study.results import StudyResults
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "study.md"
+PAGE, README, FIRST = ROOT / "docs" / "study.md", ROOT / "README.md", "fashion-simple"
 KEPT = ROOT / "docs" / "study"
 RUNS = ROOT / "runs" / "study"
 LONG = ["--heldout-samples", "128", "--all-samples", "128"]  # where every sample costs 4,000 evaluations
@@ -58,17 +58,37 @@ def run(name: str, more: list[str]) -> None:
     (kept / "command.txt").write_text("dpstride " + " ".join(words) + "\n", encoding="utf-8")
 
 
-def write_page() -> None:
-    parts = [section(name) for name in zoo.names() if (KEPT / name / "results.json").is_file()]
-    text = PAGE.read_text(encoding="utf-8")
-    body = "\n".join(parts)
+def write_pages() -> None:
+    """The studies on their page, and the first model's table and figure on the first page."""
+    done = [name for name in zoo.names() if (KEPT / name / "results.json").is_file()]
+    between_markers(PAGE, "\n".join(section(name) for name in done))
+    if FIRST in done:
+        between_markers(README, summary(FIRST))
+
+
+def between_markers(page: Path, body: str) -> None:
+    text = page.read_text(encoding="utf-8")
     text = re.sub(
         r"(<!-- study:begin -->\n).*(<!-- study:end -->)",
         lambda found: found[1] + body + found[2],
         text,
         flags=re.DOTALL,
     )
-    PAGE.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
+
+
+def summary(name: str) -> str:
+    """The paper's table for one model, with its command and what was found about samples."""
+    results = StudyResults.load(KEPT / name / "results.json")
+    command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
+    parts = [
+        f"`{command}` (seed 0):\n",
+        study_tables(results)[0].markdown(),
+        f"{results.sentence}\n" if results.sentence else "",
+        f"![{name}: distance of samples against bits/dim](docs/study/{name}/agreement.png)\n",
+        "All five embedded models, their samples and the paper's own numbers beside them: [the study](docs/study.md).\n",
+    ]
+    return "\n".join(part for part in parts if part)
 
 
 def section(name: str) -> str:
@@ -97,5 +117,5 @@ if __name__ == "__main__":
     if not arguments.page_only:
         for each in arguments.names or zoo.names():
             run(each, arguments.study_option)
-    write_page()
+    write_pages()
     sys.exit(0)
