@@ -21,7 +21,7 @@ Nobody knows the best ones; the nearest to be had are those of all 512 images of
 
 A table is noisy from one step to the next (its noise is drawn anew at each), and the best of all paths through it would
 mostly be a path through its luckiest steps; so each row is first brought to the level of its neighbours within 0.15 in
-log-SNR by a local line, which leaves its dependence on the samples and on s as it is. The unsmoothed difference is printed
+log-SNR by local lines, which leaves its dependence on the samples and on s as it is. The unsmoothed difference is printed
 beside it, with its standard error over images. Still, the best path of a table is the best for its own images: it gains
 there what other images would take back, a = E [c(p*) − c(p)] for the path p of least cost c in the table and p* truly
 the best. Near the optimum, where costs are quadratic in what noise does to the path, p costs as much more than p* on
@@ -277,7 +277,7 @@ def subject(name: str) -> tuple[Denoiser, Samples, Samples]:
 
 
 def smoothed(table: CostTable, statistics: Statistics) -> CostTable:
-    """The table with the level of each row, and the decoder's cost, brought to a local line over t."""
+    """The table with the level of each row, and the decoder's cost, smoothed over t."""
     process, T = table.process, table.T
     u = noise_coordinate(process, float(statistics.data_square.mean()))[1:]
     t = np.arange(2, T + 1)
@@ -291,11 +291,17 @@ def smoothed(table: CostTable, statistics: Statistics) -> CostTable:
         each = np.log(table.L[step, s[near]] / snr_difference(process, np.full_like(s[near], step), s[near]))
         level[i] = np.interp(math.log(4.0), rise[near], each)
     L = table.L.copy()
-    L[2:, 1:] *= np.exp(local_line(u[1:], level) - level)[:, None]
+    L[2:, 1:] *= np.exp(smooth_curve(u[1:], level) - level)[:, None]
     pairs = table.pairs
     if pairs is None:
-        L[1:, 0] = local_line(u, table.L[1:, 0])
+        L[1:, 0] = smooth_curve(u, table.L[1:, 0])
     return replace(table, L=L)
+
+
+def smooth_curve(u: Array, y: Array) -> Array:
+    """Local lines, and what they miss smoothed once more: lines alone cut off what is curved (twicing, Tukey 1977)."""
+    lines = local_line(u, y)
+    return lines + local_line(u, y - lines)
 
 
 def local_line(u: Array, y: Array) -> Array:
