@@ -70,7 +70,8 @@ class Seed:
     above_full: list[float]  # held-out, smoothed
     raw: list[float]  # the same, not smoothed
     raw_error: list[float]
-    regret: list[float]  # above the best path of both smoothed references
+    regret: list[float]  # above the best path of both smoothed references, less
+    advantage: list[float]  # what that path owes to being the best for just these images
     believed: list[float]
     high: list[float]
     evaluations: int
@@ -114,13 +115,15 @@ def main() -> None:
         )
         share = PAPER_SAMPLES * grids[name] / max(seed.evaluations for seed in seeds)
         judge(f"{name}, evaluations", "at most 1/40 of 128 × T", f"1/{share:.0f} at most", share >= 40.0)
-    covered = [np.array(seed.regret) <= np.array(seed.high) for seeds in of_model.values() for seed in seeds]
-    judge(
-        f"stated 95% intervals, pooled over {len(of_model)} models, {len(BUDGETS)} budgets and the seeds",
-        "cover the truth in at least 90%",
-        f"{np.mean(covered):.1%} of {np.size(covered)} cases",
-        bool(np.mean(covered) >= 0.9),
-    )
+    every = [seed for seeds in of_model.values() for seed in seeds]
+    for words, back in (("", 0.0), (", with nothing taken off the regret", 1.0)):
+        covered = [np.array(one.regret) + back * np.array(one.advantage) <= np.array(one.high) for one in every]
+        judge(
+            f"stated 95% intervals, pooled over {len(of_model)} models, {len(BUDGETS)} budgets and the seeds{words}",
+            "cover the truth in at least 90%",
+            f"{np.mean(covered):.1%} of {np.size(covered)} cases",
+            bool(np.mean(covered) >= 0.9),
+        )
     if options.page:
         found = [json.loads(line) for line in entries.read_text(encoding="utf-8").splitlines()]
         page.write("adaptive", page.section(found))
@@ -218,8 +221,8 @@ class Reference:
         self.smooth, other = smoothed(self.table, heldout), smoothed(full_table, full)
         self.both = replace(self.smooth, L=0.5 * (self.smooth.L + other.L))
         best = dpstride.solve(self.both, max(BUDGETS))
-        advantage = own_advantage(self.smooth, other)
-        self.least = {K: float(best.cost_nats(K)) + advantage[K] for K in BUDGETS}
+        self.advantage = own_advantage(self.smooth, other)
+        self.least = {K: float(best.cost_nats(K)) + self.advantage[K] for K in BUDGETS}
 
 
 def own_advantage(one: CostTable, other: CostTable) -> dict[int, float]:
@@ -261,6 +264,7 @@ def one_seed(
             (float(both.step_nats(own).sum()) - reference.least[K]) * unit
             for (own, _), K in zip(paths, BUDGETS, strict=True)
         ],
+        advantage=[reference.advantage[K] * unit for K in BUDGETS],
         believed=[report.regret[K].believed for K in BUDGETS],
         high=[report.regret[K].high for K in BUDGETS],
         evaluations=report.evaluations,
