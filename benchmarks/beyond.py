@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from page import write
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "beyond" / "results"
@@ -32,10 +33,4 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 
 def write_page(topic: str, parts: Sequence[str]) -> None:
     """The parts between the markers of docs/beyond/TOPIC.md."""
-    page = ROOT / "docs" / "beyond" / f"{topic}.md"
-    body = "".join(part.strip() + "\n\n" for part in parts)
-    text = page.read_text(encoding="utf-8")
-    text = re.sub(
-        rf"(<!-- {topic}:begin -->\n).*(<!-- {topic}:end -->)", lambda m: m[1] + body + m[2], text, flags=re.DOTALL
-    )
-    page.write_text(text, encoding="utf-8")
+    write(topic, "".join(part.strip() + "\n\n" for part in parts), ROOT / "docs" / "beyond" / f"{topic}.md")

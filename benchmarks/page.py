@@ -120,13 +120,13 @@ def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
-def write(section: str, text: str) -> None:
-    """Put text between the markers of a section of the page."""
-    page = PAGE.read_text(encoding="utf-8")
+def write(section: str, text: str, file: Path = PAGE) -> None:
+    """Put text between the markers of a section of a page."""
+    page = file.read_text(encoding="utf-8")
     pattern = re.compile(rf"(<!-- {section}:begin.*?-->\n).*?(<!-- {section}:end -->)", re.DOTALL)
     if not pattern.search(page):
-        raise SystemExit(f"{PAGE} has no markers for {section}.")
-    PAGE.write_text(pattern.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8")
+        raise SystemExit(f"{file} has no markers for {section}.")
+    file.write_text(pattern.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8")
 
 
 def main() -> None:

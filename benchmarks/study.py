@@ -11,7 +11,6 @@ are copied to docs/study, and the page's part between its markers is written.
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from dpstride import zoo
 from dpstride.report.paper import beside
 from dpstride.report.tables import study_tables
 from dpstride.study.results import StudyResults
+from page import write
 
 ROOT = Path(__file__).parents[1]
 PAGE, README, FIRST = ROOT / "docs" / "study.md", ROOT / "README.md", "fashion-simple"
@@ -61,20 +61,9 @@ def run(name: str, more: list[str]) -> None:
 def write_pages() -> None:
     """The studies on their page, and the first model's table and figure on the first page."""
     done = [name for name in zoo.names() if (KEPT / name / "results.json").is_file()]
-    between_markers(PAGE, "\n".join(section(name) for name in done))
+    write("study", "\n".join(section(name) for name in done), PAGE)
     if FIRST in done:
-        between_markers(README, summary(FIRST))
-
-
-def between_markers(page: Path, body: str) -> None:
-    text = page.read_text(encoding="utf-8")
-    text = re.sub(
-        r"(<!-- study:begin -->\n).*(<!-- study:end -->)",
-        lambda found: found[1] + body + found[2],
-        text,
-        flags=re.DOTALL,
-    )
-    page.write_text(text, encoding="utf-8")
+        write("study", summary(FIRST), README)
 
 
 def summary(name: str) -> str:

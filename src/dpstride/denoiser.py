@@ -8,6 +8,7 @@ known here and nowhere else. All algebra around the network is float64 (float32 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -276,7 +277,7 @@ class Denoiser:
         if time.is_floating_point():
             time = time.to(torch.float64 if dtype == torch.float64 else torch.float32)
         run = self.network if self.dtype is None else self._run  # what it accepts is found out as it is
-        lower = torch.autocast(self.device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
+        lower = nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
         with torch.inference_mode(), lower:
             if conditioning is None:
                 try:
