@@ -30,6 +30,7 @@ WORDS = {
     "paper": "as trained, decoder `upper` (the paper's)",
     "optimal": "`optimal`, decoder `optimal`",
     "diagonal": "diagonal, decoder `optimal`",
+    "learned_optimal": "`learned_optimal`, decoder `optimal`",
 }
 
 
@@ -56,6 +57,9 @@ def run(name: str, samples: int, rows: int | None, compile: bool) -> None:
             diagonal_costs(scored, test_errors, m, "optimal", optimal.fitted),
         ),
     }
+    if denoiser.variance == "learned_range":
+        scaled = elbo_costs(chosen, "learned_optimal", "optimal")
+        pairs["learned_optimal"] = (scaled, elbo_costs(scored, "learned_optimal", "optimal", scaled.fitted))
     bpd: dict[str, dict[int, float]] = {}
     for setting, (choose, score) in pairs.items():
         solution = solve(choose, max(BUDGETS))
@@ -90,7 +94,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         for number, (setting, curve) in enumerate(bpd.items()):
             first = [f"{name} (all steps: {full:.3f})" if number == 0 else "", WORDS[setting]]
             rows.append(first + [f"{curve[str(K)]:.3f}" for K in BUDGETS])
-        for setting in ("optimal", "diagonal"):
+        for setting in list(bpd)[1:]:
             above = [K for K in BUDGETS if bpd[setting][str(K)] >= bpd["paper"][str(K)]]
             place = f"not below the paper's setting at {', '.join(map(str, above))}" if above else "below it at every K"
             gap = bpd[setting]["16"] - full

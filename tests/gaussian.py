@@ -207,8 +207,8 @@ class DirectChain:
         """m = E Σ e² / dims."""
         return float(((self.x_0 - self.x0_hat[t]) ** 2).mean())
 
-    def step(self, t: int, s: int, variance: str, m_fit: float | None = None) -> Array:
-        """KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)); `optimal` takes the fitted m."""
+    def step(self, t: int, s: int, variance: str, fitted: Any = None) -> Array:
+        """KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)); fitted numbers are a Schedule's or a table's, else the best here."""
         f, g = self.process.f, self.process.g
         a, b, q_variance, g2_ts = backward_step(f[t], g[t], f[s], g[s])
         match variance:
@@ -216,12 +216,18 @@ class DirectChain:
                 p_variance = q_variance
             case "upper":
                 p_variance = g2_ts
-            case "learned_range":
+            case "learned_range" | "learned_optimal":
                 phi = self.fraction[t]
                 p_variance = np.exp(phi * np.log(g2_ts) + (1.0 - phi) * np.log(q_variance))
+                if variance == "learned_optimal":
+                    Delta = (f[s] / g[s]) ** 2 - (f[t] / g[t]) ** 2
+                    squares = q_variance + b**2 * (self.x_0 - self.x0_hat[t]) ** 2
+                    best = (squares / p_variance).mean()
+                    p_variance *= best if fitted is None else fitted.factor(t, np.log((g[t] / g[s]) ** 2), Delta)
             case "optimal":
                 # E (x_s − mean of p)² given x_t: the variance of q plus the expected square of the means' difference.
-                p_variance = q_variance + b**2 * (self.mean_squared_error(t) if m_fit is None else m_fit)
+                m = self.mean_squared_error(t) if fitted is None else float(fitted.mean_squared_error[t])
+                p_variance = q_variance + b**2 * m
         q_mean, p_mean = a * self.x_t[t] + b * self.x_0, a * self.x_t[t] + b * self.x0_hat[t]
         return self.per_sample(gaussian_kl(q_mean, q_variance, p_mean, p_variance))
 
@@ -239,7 +245,7 @@ class DirectChain:
         if decoder == "respaced":
             above = path[-3]
             sigma2 = backward_step(f[above], g[above], f[t], g[t])[2]
-            if variance == "learned_range":
+            if variance in ("learned_range", "learned_optimal"):
                 phi = self.fraction[t]
                 sigma2 = np.exp(phi * np.log(g[t] ** 2) + (1.0 - phi) * np.log(sigma2))
         if self.range.levels is None:
@@ -255,11 +261,8 @@ class DirectChain:
 
     def total(self, path: Sequence[int], variance: str, decoder: str, fitted: Any = None, cdf: str = "exact") -> Array:
         """Negative ELBO of each sample in nats; ``fitted`` is a Schedule's or a table's, for `optimal`."""
-        m = None if fitted is None else fitted.mean_squared_error
         sigma2 = None if fitted is None else fitted.decoder_variance
-        steps = [
-            self.step(t, s, variance, None if m is None else float(m[t])) for t, s in itertools.pairwise(path[:-1])
-        ]
+        steps = [self.step(t, s, variance, fitted) for t, s in itertools.pairwise(path[:-1])]
         last = self.decoder(path, decoder, variance, None if sigma2 is None else float(sigma2[path[-2]]), cdf)
         return sum(steps, last + self.prior(path[0]))
 

@@ -303,7 +303,7 @@ def test_a_replicate_is_the_table_of_resampled_data() -> None:
         table = elbo_costs(full, **options)  # type: ignore[arg-type]
         again = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), **options)  # type: ignore[arg-type]
         chosen = [np.array(solve(table).path(K)) for K in (3, 7)]
-        found, _ = candidates._regret(chosen, (3, 7), weights, np.ones(30), candidates.decoder @ weights)
+        found, _ = candidates._regret(chosen, (3, 7), weights, np.ones((2, 30)), candidates.decoder @ weights)
         best = solve(again)
         with_fit = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), fitted=table.fitted, **options)
         expected = [with_fit.step_nats(path).sum() - best.cost_nats(len(path) - 1) for path in chosen]
@@ -325,7 +325,7 @@ def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
         whole = _Candidates(full, np.ones(25, dtype=bool), options)
         table = elbo_costs(full, variance, decoder)
         # With every step evaluated the candidates' own table is the whole table, and chooses the same paths.
-        ones = np.ones(24)
+        ones = np.ones((2, 24))
         found = whole.table(whole.steps(whole.sizes, ones), whole.decoder @ whole.sizes, 6)
         expected = solve(table, 6)
         rtol = 1e-3 if decoder == "optimal" else 1e-9  # its variance is found to a few percent, where the cost is flat
@@ -344,7 +344,7 @@ def test_blocks_of_a_learned_variance_average_to_its_cost() -> None:
     candidates = _Candidates(full, np.ones(13, dtype=bool), options)
     single = np.zeros(candidates.sizes.size)
     single[3] = 1.0
-    only_block_3 = candidates.steps(single, np.ones(12))
+    only_block_3 = candidates.steps(single, np.ones((2, 12)))
     members = np.flatnonzero(full.block_of_sample == 3)
     part = estimate_block(process, members)
     table = elbo_costs(part, "learned_range").L

@@ -35,6 +35,7 @@ OPTIONS = [
     ("learned_range", "respaced"),
     ("posterior", "respaced"),
     ("optimal", "optimal"),
+    ("learned_optimal", "upper"),
 ]
 
 

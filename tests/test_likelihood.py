@@ -25,11 +25,12 @@ from dpstride import (
     schedules_from,
     score,
 )
-from dpstride.schedule import Fitted
+from dpstride.costs.steps import Variance
+from dpstride.fitted import Fitted
 from dpstride.statistics.artefact import learned_decoder_delta, learned_decoder_size
 from gaussian import LN2, Array, DirectChain, gaussian_denoiser, ideal_statistics, random_path
 
-VARIANCES = ("posterior", "upper", "learned_range", "optimal")
+VARIANCES = ("posterior", "upper", "learned_range", "optimal", "learned_optimal")
 DECODERS = ("upper", "first_pair", "respaced", "optimal")
 
 
@@ -327,17 +328,18 @@ def test_samples_that_cost_the_same_have_an_error_of_zero() -> None:
 
 
 @pytest.mark.parametrize("data_range", ["uint8", "continuous"])
-def test_scoring_never_refits(data_range: str) -> None:
+@pytest.mark.parametrize("variance", ["optimal", "learned_optimal"])
+def test_scoring_never_refits(data_range: str, variance: Variance) -> None:
     process = ForwardProcess.linear(10)
     fitting, other = (make_case(process, data_range, samples=6, seed=seed) for seed in (1, 2))
-    chosen = schedules_from(fitting.statistics(0), "optimal", "optimal")
+    chosen = schedules_from(fitting.statistics(0), variance, "optimal")
     heldout = other.statistics(9)
-    refitted = elbo_costs(heldout, "optimal", "optimal")
+    refitted = elbo_costs(heldout, variance, "optimal")
     chain = DirectChain(other.denoiser, other.x_0, data_range, seed=9)
     for schedule in chosen:
         [scored] = score(heldout, [schedule])
         direct = other.direct(schedule, seed=9)
-        honest = chain.bpd(schedule.steps, "optimal", "optimal", chosen.fitted)
+        honest = chain.bpd(schedule.steps, variance, "optimal", chosen.fitted)
         assert scored.bpd == pytest.approx(honest, abs=1e-9)
         assert direct.bpd == pytest.approx(honest, abs=1e-9)
         # Fitted on the scored data every step would have cost less.

@@ -22,6 +22,7 @@ STAGES = {
     "compiling": 2,
     "denoiser": 2,
     "statistics": 3,
+    "fitted": 4,
     "schedule": 4,
     "strides": 4,
     "costs": 5,

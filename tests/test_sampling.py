@@ -12,8 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpstride import Denoiser, ForwardProcess, Schedule, even_stride, quadratic_stride, sample, schedules_from
-from dpstride.schedule import Fitted
+from dpstride import (
+    Denoiser,
+    ForwardProcess,
+    Schedule,
+    elbo_costs,
+    estimate,
+    even_stride,
+    quadratic_stride,
+    sample,
+    schedules_from,
+)
+from dpstride.fitted import Fitted
 from gaussian import Array, GaussianNetwork, backward_step, gaussian_denoiser, ideal_statistics, posterior_of_clean
 
 MEAN, VARIANCE = np.array([0.4, -0.8, 0.0]), np.array([0.25, 1.0, 0.05])
@@ -100,6 +110,21 @@ def test_samples_are_those_of_the_linear_chain(
     schedule = Schedule(process, path, fitted=fitted_to(process))
     samples = sample(denoiser, schedule, n=2500, seed=1, variance=variance, batch_size=2500)  # type: ignore[arg-type]
     assert_moments(samples, *chain_moments(process, path, variance))
+
+
+@pytest.mark.parametrize("process", [ForwardProcess.linear(50), ForwardProcess.rectified_flow(20), VE], ids=str)
+def test_a_learned_variance_that_says_nothing_is_scaled_to_the_optimal_one(process: ForwardProcess) -> None:
+    # With one φ for all, g̃² exp(φδ) · E (1 + Δ e²) exp(−φδ) is g̃² (1 + Δ m).
+    denoiser = ideal(process, v=np.full(3, 0.4))
+    data = MEAN + np.sqrt(VARIANCE) * np.random.default_rng(0).standard_normal((200, 3))
+    statistics = estimate(denoiser, data, data_range="continuous", progress=False)
+    path = (process.T, process.T - 1, process.T // 2, 3, 1, 0)
+    scaled, optimal, learned = (
+        sample(denoiser, elbo_costs(statistics, variance).schedule(path), n=50, seed=4)
+        for variance in ("learned_optimal", "optimal", "learned_range")
+    )
+    torch.testing.assert_close(scaled, optimal, rtol=1e-4, atol=1e-4)
+    assert (learned - optimal).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("process", [ForwardProcess.linear(50), ForwardProcess.rectified_flow(50), VE])

@@ -27,7 +27,8 @@ from dpstride import (
     quadratic_stride,
     schedules_from,
 )
-from dpstride.schedule import LISTED, Fitted
+from dpstride.fitted import FACTOR_SIZE, Fitted
+from dpstride.schedule import LISTED
 from gaussian import ideal_statistics
 
 # --- strides ----------------------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ def assert_same(one: ScheduleSet, other: ScheduleSet) -> None:
     assert one.stride == other.stride
     assert dict(one.options) == dict(other.options)
     assert dict(one.provenance) == dict(other.provenance)
-    for name in ("mean_squared_error", "decoder_variance"):
+    for name in ("mean_squared_error", "decoder_variance", "learned_factor"):
         mine, theirs = getattr(one.fitted, name), getattr(other.fitted, name)
         assert (mine is None) == (theirs is None)
         if mine is not None:
@@ -251,7 +252,10 @@ def test_any_schedule_survives_a_round_trip(
         bpd=data.draw(st.none() | number),
         standard_error=data.draw(st.none() | number),
         options={"variance": "optimal"},
-        fitted=Fitted(np.abs(np.resize(data.draw(st.lists(number, min_size=1, max_size=9)), T + 1))),
+        fitted=Fitted(
+            np.abs(np.resize(data.draw(st.lists(number, min_size=1, max_size=9)), T + 1)),
+            learned_factor=np.resize(data.draw(st.lists(st.floats(0.0, 1e4), min_size=1)), (T + 1, FACTOR_SIZE)),
+        ),
         provenance=provenance,
     )
     schedule.save(path)
@@ -383,6 +387,10 @@ def put(*where: Any) -> Callable[[dict[str, Any]], None]:
         (put("fitted", "mean_squared_error", [1.0]), "must have 301 entries"),
         (put("fitted", "mean_squared_error", {"a": 1}), "not a valid schedule file"),
         (put("fitted", "mean_squared_error", 1, -0.5), "not negative"),
+        (put("fitted", "learned_factor", [[1.0]]), "must be a list of 301 rows"),
+        (put("fitted", "learned_factor", [[1.0]] * 301), "must be 17 numbers, or null"),
+        (put("fitted", "learned_factor", [[True] * 17] * 301), "must be 17 numbers, or null"),
+        (put("fitted", "learned_factor", [[-1.0] * 17] * 301), "a range and logarithms"),
         (put("fitted", "decoder_variance", [1.0] * 300 + [0.0]), "above 0 where they are variances"),
         (put("fitted", None), "not a valid schedule file"),
         (put("process", "f", 0, math.nan), "NaN is not JSON"),

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import __version__
+from .fitted import Fitted
 from .process import ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
@@ -41,18 +42,6 @@ class ScheduleFileError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """Numbers fitted on the data that chose the path, used unchanged on other data and when sampling.
-
-    ``mean_squared_error[t]`` is m = E Σ e²/dims, from which the optimal variance of any step t → s is g̃² (1 + Δ m);
-    ``decoder_variance[t]`` is the decoder's. Either is None when its option has nothing to fit.
-    """
-
-    mean_squared_error: Array | None = None
-    decoder_variance: Array | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class Schedule:
     """One path: ``steps`` are grid indices of ``process`` from the noise end down to 0."""
 
@@ -67,13 +56,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", check_path(self.steps, self.process.T))
-        for name in ("mean_squared_error", "decoder_variance"):
-            numbers = getattr(self.fitted, name)
-            if numbers is not None and numbers.shape != (self.process.T + 1,):
-                raise ValueError(
-                    f"fitted.{name} must have one number per grid index, {self.process.T + 1} of them, not "
-                    f"{numbers.shape}: fitted numbers belong to the grid on which they were fitted."
-                )
+        self.fitted.check(self.process.T)
 
     def __repr__(self) -> str:
         shown = ", ".join(map(str, self.steps if self.budget < 6 else (*self.steps[:4], "…", 0)))
@@ -157,7 +140,7 @@ class ScheduleSet:
         first = schedules[0]
         for other in schedules[1:]:
             one_kind = (other.stride, dict(other.options)) == (first.stride, dict(first.options))
-            if not (one_kind and _same_process(other, first) and _same_fitted(other.fitted, first.fitted)):
+            if not (one_kind and _same_process(other, first) and first.fitted.same(other.fitted)):
                 raise ValueError(
                     "The schedules of a set must share process, stride, options and fitted numbers, but those of "
                     f"{first.budget} steps ({first.stride}) and of {other.budget} ({other.stride}) do not. Make one set "
@@ -255,10 +238,7 @@ class ScheduleSet:
                 "origin": process.origin.tolist(),
                 "input_scale": process.input_scale.tolist(),
             },
-            "fitted": {
-                "mean_squared_error": _to_list(self.fitted.mean_squared_error),
-                "decoder_variance": _to_list(self.fitted.decoder_variance),
-            },
+            "fitted": self.fitted.to_json(),
             "schedules": [self._entry(budget) for budget in self.budgets],
         }
         target = Path(path)
@@ -303,10 +283,7 @@ class ScheduleSet:
                 entries[len(steps) - 1] = (steps, _finite(entry["bpd"]), _finite(entry["standard_error"]))
             if not entries:
                 raise ValueError("it holds no schedule")
-            fitted = Fitted(
-                _from_list(document["fitted"]["mean_squared_error"], process.T),
-                _from_list(document["fitted"]["decoder_variance"], process.T, above=0.0),
-            )
+            fitted = Fitted.from_json(document["fitted"], process.T)
             options, provenance, stride = document["options"], document["provenance"], document["stride"]
             if not (isinstance(options, dict) and isinstance(provenance, dict) and isinstance(stride, str)):
                 raise ValueError("options and provenance must be objects, and stride a text")
@@ -345,14 +322,6 @@ def _same_process(one: Schedule | ScheduleSet, other: Schedule | ScheduleSet) ->
     return one.process is other.process or one.process.fingerprint == other.process.fingerprint
 
 
-def _same_fitted(one: Fitted, other: Fitted) -> bool:
-    pairs = (
-        (one.mean_squared_error, other.mean_squared_error),
-        (one.decoder_variance, other.decoder_variance),
-    )
-    return all(a is b or (a is not None and b is not None and np.array_equal(a, b, equal_nan=True)) for a, b in pairs)
-
-
 def _steps(entry: Mapping[str, Any], T: int) -> list[int]:
     if "steps" in entry:
         return list(entry["steps"])
@@ -369,26 +338,6 @@ def _finite(value: float | None) -> float | None:
 
 def _number(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def _to_list(array: Array | None) -> list[float | None] | None:
-    return None if array is None else [float(x) if math.isfinite(x) else None for x in array]
-
-
-def _from_list(values: list[float | None] | None, T: int, above: float = -np.finfo(np.float64).tiny) -> Array | None:
-    if values is None:
-        return None
-    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, _NUMBER) for v in values):
-        raise ValueError("fitted numbers must be a list of numbers and nulls")
-    array = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
-    if array.shape != (T + 1,):
-        raise ValueError(f"fitted numbers must have {T + 1} entries, not {array.shape}")
-    if (array[1:] <= above).any():  # index 0 is clean data, with nothing to fit
-        raise ValueError("fitted numbers are mean squares: not negative, and above 0 where they are variances")
-    return array
-
-
-_NUMBER = (int, float, type(None))
 
 
 def _spans(budgets: list[int]) -> str:

@@ -16,11 +16,12 @@ import pytest
 import torch
 
 import dpstride
+from dpstride.fitted import FACTOR_SIZE, Fitted
 from dpstride.integrations import diffusers_scheduler
 from dpstride.integrations.diffusers import load_diffusers
 from dpstride.integrations.diffusers_scheduler import DPStrideScheduler
 from dpstride.integrations.loaded import UnsupportedModelError
-from dpstride.schedule import Fitted, Schedule, ScheduleSet
+from dpstride.schedule import Schedule, ScheduleSet
 from dpstride.statistics.noise import standard_normal
 
 T = pipelines.T
@@ -29,7 +30,10 @@ PATH = (T, 13, 12, 5, 3, 0)  # uneven, and its last listed step is above 0
 
 def schedules(process=None, paths=(PATH, (T, 4, 0)), **options):
     process = process or dpstride.ForwardProcess.linear(1000).subset(list(range(1, T + 1)))
-    fitted = Fitted(mean_squared_error=np.linspace(0.0, 0.4, process.T + 1))
+    fitted = Fitted(
+        mean_squared_error=np.linspace(0.0, 0.4, process.T + 1),
+        learned_factor=np.tile(np.linspace(0.5, 0.1, FACTOR_SIZE), (process.T + 1, 1)),
+    )
     return ScheduleSet.of([Schedule(process, path, options=options, fitted=fitted) for path in paths])
 
 
@@ -175,9 +179,9 @@ def test_a_scheduler_samples_with_what_its_schedules_are_for():
         assert torch.allclose(x.float(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("variance", ["posterior", "upper", "optimal", "learned_range"])
+@pytest.mark.parametrize("variance", ["posterior", "upper", "optimal", "learned_range", "learned_optimal"])
 def test_ddpm_pipeline_draws_what_dpstride_samples(monkeypatch, variance):
-    learned = variance == "learned_range"
+    learned = variance.startswith("learned")
     unet = pipelines.unet(out_channels=6 if learned else 3)
     base = diffusers.DDPMScheduler(T, variance_type="learned_range" if learned else "fixed_small")
     pipeline = diffusers.DDPMPipeline(unet=unet, scheduler=base)

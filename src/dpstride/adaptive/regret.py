@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..costs.decoder import decoder_curve, decoder_nats_at, respaced_row
-from ..costs.steps import fixed_step, learned_step, snr_difference, step_row
+from ..costs.steps import LEARNED, fit_factors, fixed_step, learned_step, snr_difference, step_row
 from ..costs.units import unit_terms
-from ..schedule import Fitted
+from ..fitted import Fitted
 from ..solver import recurrence
 from ..solver.paths import StoredPaths
 from ..statistics import artefact
@@ -35,7 +35,8 @@ from ..statistics.interpolate import Place, check_evaluated, fill, fill_samples,
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 LN2 = math.log(2.0)
-FOURFOLD = math.log(4.0)
+REACHES = (1 / 16, 1 / 2)  # of a short step and of a long one, of the way to the first time in the noise coordinate
+NEIGHBOURS = 2  # on either side, whose misses count too where one evaluated time is left out
 CONFIDENCE = 0.95
 REPLICATES = 200
 CANDIDATES = 320  # grid indices among which replicates look for their best path; enough for shifts of 64 steps
@@ -123,8 +124,9 @@ class _Candidates:
         u = noise_coordinate(self.process, float(statistics.data_square.mean()))
         self.known = np.flatnonzero(mask)
         self.grid = candidate_grid(u, self.known)
-        self.learned = options["variance"] == "learned_range"
-        self.filled = fill(self._needed(statistics), mask, rows=self.grid)
+        self.learned = options["variance"] in LEARNED
+        self.needed = self._needed(statistics)
+        self.filled = fill(self.needed, mask, rows=self.grid)
         self.place = Place.between(statistics, mask, self.grid)
         by_block = self.learned or (
             statistics.data_range.levels is not None and options["decoder"] in ("respaced", "optimal")
@@ -157,7 +159,9 @@ class _Candidates:
             variance = np.full(self.process.T + 1, np.nan)
             variance[self.known] = [_best_decoder_variance(self.filled, int(t), self.options) for t in self.known]
         squared = self.filled.mean_squared_error if self.options["variance"] == "optimal" else None
-        return Fitted(squared, variance)
+        # What other factors would be in a replicate is left out: near the best ones they cost the same.
+        factors = fit_factors(self.filled, self.grid) if self.options["variance"] == "learned_optimal" else None
+        return Fitted(squared, variance, factors)
 
     @cached_property
     def squared_error(self) -> Array:
@@ -226,7 +230,9 @@ class _Candidates:
             nodes = chebyshev_matrix(*artefact.fraction_range(self.process, t), BLOCK_NODES, delta)
             decay, weighted = np.exp(blocks[t] @ nodes.T).swapaxes(0, 1)
             fraction = self.by_unit(self.filled.fraction_sum[t])[:, None]
-            costs = learned_step(self.process, t, s, self.dims, fraction, decay, weighted)
+            costs = learned_step(
+                self.process, t, s, self.dims, fraction, decay, weighted, self.options["variance"], self.fitted
+            )
             rows.append((costs - self.sizes @ costs).T)
         return np.concatenate(rows)
 
@@ -247,13 +253,22 @@ class _Candidates:
     def _mean_squared_error(self, weights: Array, factor: Array) -> Array:
         """E Σ e² at every candidate; a stretched replicate must not take it below zero."""
         least = 0.1 * self.squared_error @ self.sizes
-        return np.asarray(np.maximum(self.squared_error @ weights, least) * factor)
+        return np.asarray(np.maximum(self.squared_error @ weights, least) * factor[0])
+
+    @cached_property
+    def _long(self) -> Array:
+        """How much each step is a long one: 0 if it reaches as far as the first of `REACHES`, 1 as the second."""
+        u = self.place.u[self.grid]
+        far = (u[self.t] - u[self.s]) / (u[self.t] - u[0])
+        return np.asarray(np.clip((far - REACHES[0]) / (REACHES[1] - REACHES[0]), 0.0, 1.0))
 
     def steps(self, weights: Array, factor: Array) -> Array:
-        """Costs of all steps where units have these weights and rows are off by these factors."""
+        """Costs of all steps where units have these weights and short and long steps of rows are off by ``factor`` [2, n]."""
         if self.learned:
             costs = self.estimate + self._unit_deviations @ (weights - self.sizes)
-            return np.asarray(np.maximum(costs, 0.1 * self.estimate) * factor[self.t])
+            short, long = np.log(factor)
+            off = np.exp(short[self.t] + self._long * (long - short)[self.t])
+            return np.asarray(np.maximum(costs, 0.1 * self.estimate) * off)
         squared_error = self._mean_squared_error(weights, factor)[self.t]
         if self.options["variance"] == "optimal":
             return np.asarray(0.5 * self.dims * np.log1p(self._snr_difference * squared_error / self.dims))
@@ -275,51 +290,81 @@ class _Candidates:
 
     # --- the unknown between evaluated times -----------------------------------------------------------------------------
 
-    def _row_level(self, weights: Array) -> Array:
-        """What is interpolated of a row, at evaluated times: ln of Σ e², or of a typical step's cost. [known, replicates]"""
+    def _row_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """`unknown` of ln Σ e²; of learned variances, of what short steps cost and of what long ones do. [2, n]"""
         where = np.searchsorted(self.grid, self.known)
         if not self.learned:
-            return np.log(np.maximum(self.squared_error[where] @ weights, 1e-300))
-        return np.array([self._step_level(i, weights) for i in where.tolist()])
+            error, worth = self.unknown(np.log(np.maximum(self.squared_error[where] @ weights, 1e-300)))
+            return np.stack([error, error]), worth
+        missed = self._learned_misses()
+        of_reach = [
+            self.unknown(
+                np.array([self._step_level(max(i, 1), reach, weights) for i in where.tolist()]), missed[:, column]
+            )
+            for column, reach in enumerate(REACHES)
+        ]
+        return np.stack([error for error, _ in of_reach]), np.any([worth for _, worth in of_reach], axis=0)
 
-    def _step_level(self, i: int, weights: Array) -> Array:
-        """ln of what a step costs per unit of snr, if snr rises fourfold by it; between two candidates, on the line."""
-        if i == 0:
-            return np.zeros(weights.shape[1])
-        log_snr = np.log(np.maximum(self._snr[self.grid[: i + 1]], 1e-300))
-        rise = log_snr[:-1] - log_snr[-1]
-        j = max(int((rise >= FOURFOLD).sum()) - 1, 0)  # the nearest candidate with as much, or the farthest
+    def _learned_misses(self) -> Array:
+        """ln of what steps from each evaluated time would cost by the other times, less what they do. [known, reaches]"""
+        missed = np.zeros((self.known.size, len(REACHES)))
+        for row, t in enumerate(self.known[1:-1].tolist(), start=1):
+            others = np.isin(np.arange(self.process.T + 1), self.known)
+            others[t] = False
+            i = int(np.searchsorted(self.grid, t))
+            at = np.array([self._reached(i, reach)[0] for reach in REACHES])
+            filled = fill(self.needed, others, rows=[t])
+            costs = step_row(filled, t, self.grid[at], self.options["variance"], self.fitted)
+            missed[row] = np.log(np.maximum(costs, 1e-300) / np.maximum(self.estimate[i * (i - 1) // 2 + at], 1e-300))
+        return missed
+
+    def _reached(self, i: int, reach: float) -> tuple[int, Array]:
+        """The nearest candidate that is so far from candidate i, and how far all are that lie below."""
+        u = self.place.u[self.grid[: i + 1]]
+        far = (u[-1] - u[:-1]) / (u[-1] - u[0])
+        return int((far >= reach).sum()) - 1, far
+
+    def _step_level(self, i: int, reach: float, weights: Array) -> Array:
+        """ln of what a step from i that goes so far costs per unit of snr; between two candidates, on the line."""
+        j, far = self._reached(i, reach)
         pair = [j, min(j + 1, i - 1)]
         at = i * (i - 1) // 2 + np.array(pair)
         costs = self.estimate[at, None] + self._unit_deviations[at] @ (weights - self.sizes[:, None])
         level = np.log(np.maximum(costs, 1e-300) / self._snr_difference[at, None])
-        span = rise[pair[0]] - rise[pair[1]]
-        far = 1.0 if span == 0.0 else min(max((FOURFOLD - rise[pair[1]]) / span, 0.0), 1.0)
-        return np.asarray(far * level[0] + (1.0 - far) * level[1])
+        span = far[pair[0]] - far[pair[1]]
+        share = 1.0 if span == 0.0 else max((reach - far[pair[1]]) / span, 0.0)
+        return np.asarray(share * level[0] + (1.0 - share) * level[1])
 
-    def unknown(self, levels: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    def unknown(self, levels: Array, missed: Array | None = None) -> tuple[Array, npt.NDArray[np.bool_]]:
         """What was interpolated between ``levels`` [known, replicates], the first of them the estimate.
 
-        Returns its standard deviation at every candidate, and for the gap below each evaluated time whether it exceeds, in
-        the middle, the noise that a row evaluated there would have of its own.
+        ``missed`` [known] is what the others say of each less what it is, where that is not by a monotone cubic. Returns the
+        standard deviation at every candidate, and for the gap below each evaluated time whether it exceeds, in the middle,
+        the noise that a row evaluated there would have of its own.
         """
         from scipy.interpolate import PchipInterpolator
 
         known, count = self.place.u[self.known], self.known.size
-        curvature = np.zeros(
-            count
-        )  # error in the middle of a gap, were it as wide as 1, between the neighbours of a time
-        noise = np.zeros(count)
+        # By evaluated time: squares of what the others miss there, beyond what noise explains; and of what they would miss
+        # if the error in the middle of a gap as wide as 1 were 1.
+        excess, scale, noise = np.zeros((3, count))
         for j in range(1, count - 1):
             others = np.delete(np.arange(count), j)
-            missed = PchipInterpolator(known[others], levels[others])(known[j]) - levels[j]
-            explained = float(missed[1:].var())
+            by_cubic = PchipInterpolator(known[others], levels[others])(known[j]) - levels[j]
+            explained = float(by_cubic[1:].var())
             width = known[j + 1] - known[j - 1]
             w = (known[j] - known[j - 1]) / width
-            bump = max(4.0 * w * (1.0 - w), 0.25)
-            curvature[j] = math.sqrt(max(missed[0] ** 2 - explained, 0.0)) / bump / width**2
+            excess[j] = (by_cubic[0] if missed is None else missed[j]) ** 2 - explained
+            scale[j] = (max(4.0 * w * (1.0 - w), 0.25) * width**2) ** 2
             # What samples share at all t cancels in the miss; the noise of t and about half that of two others is left.
             noise[j] = math.sqrt(explained / 1.5)
+        # A single miss may be small by chance: those around are asked too, and the larger answer is believed.
+        around = [
+            np.convolve(squares, np.ones(2 * NEIGHBOURS + 1))[NEIGHBOURS : NEIGHBOURS + count]
+            for squares in (excess, scale)
+        ]
+        alone, pooled = (each / np.maximum(size, 1e-300) for each, size in ((excess, scale), around))
+        curvature = np.sqrt(np.maximum(np.maximum(alone, pooled), 0.0))
         noise[[0, -1]] = noise[[min(1, count - 1), max(count - 2, 0)]]
         # The error of a monotone cubic falls with the square of the gap at least.
         middle = np.maximum(curvature[1:], curvature[:-1]) * np.diff(known) ** 2
@@ -335,13 +380,13 @@ class _Candidates:
         weights = self._resampled(rng)
         decoder = self.decoder @ weights
         where = np.searchsorted(self.grid, self.known)
-        row_error, row_worth = self.unknown(self._row_level(weights))
+        row_error, row_worth = self._row_unknown(weights)
         decoder_error, decoder_worth = self.unknown(decoder[where])
-        still = np.ones(self.grid.size)
+        still = np.ones((2, self.grid.size))
         estimate = self.table(self.steps(self.sizes, still), decoder[:, 0], max(budgets))
         chosen = [estimate.best(K) for K in budgets]
         gap = np.searchsorted(self.known, self.grid)  # of the candidates below known[gap] and above known[gap - 1]
-        moves = rng.standard_normal((2, self.known.size, REPLICATES))
+        moves = rng.standard_t(2 * NEIGHBOURS + 1, (2, self.known.size, REPLICATES))  # from as many misses
         regret = np.empty((REPLICATES, len(budgets)))
         need = np.zeros(self.known.size)
         for r in range(REPLICATES):
@@ -351,7 +396,7 @@ class _Candidates:
             here = [estimate.costs(path).sum() - estimate.least[K] for (path, _), K in zip(best, budgets, strict=True)]
             regret[r] = np.maximum(there, here)
             for path, costs in best:
-                np.add.at(need, gap[path[:-1] - 1], costs * row_error[path[:-1] - 1])
+                np.add.at(need, gap[path[:-1] - 1], costs * row_error.max(axis=0)[path[:-1] - 1])
                 need[gap[path[-2] - 1]] += decoder_error[path[-2] - 1]
         open_gaps = np.flatnonzero(np.diff(self.known) > 1) + 1
         return Belief(

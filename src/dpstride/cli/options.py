@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal"])
+VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal", "learned_optimal"])
 DECODERS = click.Choice(["upper", "first_pair", "respaced", "optimal"])
 
 

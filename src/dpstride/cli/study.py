@@ -54,7 +54,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @click.option("--heldout-samples", type=click.IntRange(min=2), help=f"To score the paths.  [default: {HELDOUT}]")
 @click.option(
     "--variance",
-    type=click.Choice(["posterior", "upper", "learned_range", "optimal"]),
+    type=click.Choice(["posterior", "upper", "learned_range", "optimal", "learned_optimal"]),
     help="Reverse variance.  [default: the model's own]",
 )
 @click.option(

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..fitted import Fitted
 from ..process import ForwardProcess
-from ..schedule import Fitted
 from ..statistics import artefact
 from ..statistics.artefact import Statistics
 from ..statistics.bins import chebyshev_matrix
 from ..statistics.decoder import Cdf, gaussian_nats, residual_costs
-from .steps import fraction_means, require
+from .steps import LEARNED, fraction_means, require
 
 Array = npt.NDArray[np.float64]
 Decoder = Literal["upper", "first_pair", "respaced", "optimal"]
@@ -67,7 +67,7 @@ def decoder_nats_at(statistics: Statistics, t: int, options: Mapping[str, Any], 
 def respaced_row(statistics: Statistics, t1: int, options: Mapping[str, Any]) -> Array:
     """Dec(t1, t2) for every t2 > t1."""
     process, T = statistics.process, statistics.process.T
-    if options["variance"] == "learned_range":
+    if options["variance"] in LEARNED:
         return _learned_respaced_row(statistics, t1, options["cdf"])
     delta = artefact.learned_decoder_delta(process, t1)
     size = artefact.learned_decoder_size(process)

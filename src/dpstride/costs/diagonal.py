@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import Fitted
+from ..fitted import Fitted
 from ..statistics.artefact import Statistics
 from ..statistics.bins import chebyshev_matrix, chebyshev_nodes
 from ..statistics.diagonal import DiagonalErrors

@@ -13,12 +13,12 @@ from typing import Any, get_args
 
 import numpy as np
 
+from ..fitted import Fitted, fields_of, shape_of
 from ..process import ForwardProcess
-from ..schedule import Fitted
 from ..statistics.artefact import Statistics
 from ..statistics.decoder import Cdf
 from .decoder import Decoder, decoder_nats_at, optimal_decoder, respaced_row
-from .steps import Variance, step_row
+from .steps import LEARNED, Variance, fit_factors, step_row
 from .table import CostTable
 from .units import prior_nats_at, unit_terms, unit_totals
 
@@ -88,9 +88,9 @@ def check_options(
     ):
         if value not in choices:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
-    if chosen == "learned_range" and model_variance != "learned_range":
+    if chosen in LEARNED and model_variance != "learned_range":
         raise ValueError(
-            f"variance='learned_range' was asked of a model without a learned variance (it has {model_variance!r}). Use "
+            f"variance={chosen!r} was asked of a model without a learned variance (it has {model_variance!r}). Use "
             "'posterior', 'upper' or 'optimal'."
         )
     if decoder == "first_pair" and process.kind != "discrete":
@@ -108,15 +108,20 @@ def fit(statistics: Statistics, options: Mapping[str, Any]) -> Fitted:
     return Fitted(
         mean_squared_error=statistics.mean_squared_error if options["variance"] == "optimal" else None,
         decoder_variance=optimal_decoder(statistics, options["cdf"]) if options["decoder"] == "optimal" else None,
+        learned_factor=(
+            fit_factors(statistics, np.arange(1, statistics.process.T + 1))
+            if options["variance"] == "learned_optimal"
+            else None
+        ),
     )
 
 
 def _check_fitted(fitted: Fitted, options: Mapping[str, Any], T: int) -> Fitted:
-    for option, name in (("variance", "mean_squared_error"), ("decoder", "decoder_variance")):
+    for option, name in fields_of(options).items():
         array = getattr(fitted, name)
-        if options[option] == "optimal" and (array is None or array.shape != (T + 1,)):
+        if array is None or array.shape != shape_of(name, T):
             raise ValueError(
-                f"{option}='optimal' needs fitted.{name} for every grid index (T + 1 = {T + 1} numbers), which the "
+                f"{option}={options[option]!r} needs fitted.{name} for every grid index (T + 1 = {T + 1} of them), which the "
                 "schedule does not have. It comes from the data that chose the path: optimise with that option."
             )
     return fitted

@@ -1,7 +1,7 @@
 """Stage 5. Cost of a step t → s with s > 0: the divergence of two Gaussians that share their mean formula.
 
-With e = x_0 − x̂_0, Δ = snr_s − snr_t and δ = ln(g_t²/g_s²), the four variance options have closed forms in statistics of
-t alone (method.md, section 3), so one network pass per t serves every s.
+With e = x_0 − x̂_0, Δ = snr_s − snr_t and δ = ln(g_t²/g_s²), the variance options have closed forms in statistics of t
+alone (method.md, section 3), so one network pass per t serves every s.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..fitted import CURVE_NODES, Fitted, shape_of
 from ..process import ForwardProcess
-from ..schedule import Fitted
+from ..statistics import artefact
 from ..statistics.artefact import Statistics
+from ..statistics.bins import chebyshev_nodes
 
 Array = npt.NDArray[np.float64]
 Index = int | npt.NDArray[np.int64]
-Variance = Literal["posterior", "upper", "learned_range", "optimal"]
+Variance = Literal["posterior", "upper", "learned_range", "optimal", "learned_optimal"]
+LEARNED = ("learned_range", "learned_optimal")  # those that read what the network says of the variance
 
 
 def snr_difference(process: ForwardProcess, t: Index, s: Index) -> Array:
@@ -26,12 +29,12 @@ def snr_difference(process: ForwardProcess, t: Index, s: Index) -> Array:
 
 
 def step_row(statistics: Statistics, t: int, s: npt.NDArray[np.int64], variance: Variance, fitted: Fitted) -> Array:
-    """L(t, s) for steps from t to each s > 0, in nats: the four closed forms of method.md, section 3."""
+    """L(t, s) for steps from t to each s > 0, in nats: the closed forms of method.md, section 3."""
     process, dims = statistics.process, statistics.dims
-    if variance == "learned_range":
+    if variance in LEARNED:
         decay, weighted = fraction_means(statistics, t, -2.0 * np.log(process.g[s] / process.g[t]))
         mean_fraction = float(require(statistics.fraction_sum)[t].mean())
-        return learned_step(process, t, s, dims, mean_fraction, decay, weighted)
+        return learned_step(process, t, s, dims, mean_fraction, decay, weighted, variance, fitted)
     return fixed_step(process, t, s, dims, float(statistics.squared_error[t].mean()), variance, fitted)
 
 
@@ -55,11 +58,25 @@ def fixed_step(
 
 
 def learned_step(
-    process: ForwardProcess, t: Index, s: Index, dims: int, fraction: Any, decay: Any, weighted: Any
+    process: ForwardProcess,
+    t: Index,
+    s: Index,
+    dims: int,
+    fraction: Any,
+    decay: Any,
+    weighted: Any,
+    variance: Variance,
+    fitted: Fitted,
 ) -> Array:
-    """L(t, s) of learned-range variance: ½ [−dims + δ Σφ + Σ exp(−φδ) + Δ Σ e² exp(−φδ)]."""
-    delta = -2.0 * np.log(process.g[s] / process.g[t])
-    return np.asarray(0.5 * (delta * fraction + (decay - dims) + snr_difference(process, t, s) * weighted))
+    """L(t, s) of learned variances: ½ [δ Σφ + dims (ln c − 1) + (Σ exp(−φδ) + Δ Σ e² exp(−φδ)) / c].
+
+    c is 1 with `learned_range`, and the fitted factor of the step with `learned_optimal`.
+    """
+    delta, Delta = -2.0 * np.log(process.g[s] / process.g[t]), snr_difference(process, t, s)
+    if variance == "learned_range":
+        return np.asarray(0.5 * (delta * fraction + (decay - dims) + Delta * weighted))
+    factor = fitted.factor(t, delta, Delta)
+    return np.asarray(0.5 * (delta * fraction + dims * (np.log(factor) - 1.0) + (decay + Delta * weighted) / factor))
 
 
 def fraction_means(statistics: Statistics, t: int, delta: Array) -> tuple[Array, Array]:
@@ -71,6 +88,20 @@ def fraction_means(statistics: Statistics, t: int, delta: Array) -> tuple[Array,
     inside = weights @ np.exp(-np.outer(mesh.points(np.zeros(1, dtype=np.int64))[0] + mesh.LIMIT, delta))
     sums = np.einsum("kd,kwd->wd", np.exp(-np.outer(begin, delta)), inside) / statistics.samples
     return sums[0], sums[1]
+
+
+def fit_factors(statistics: Statistics, rows: npt.NDArray[np.int64]) -> Array:
+    """``learned_factor`` of `Fitted` at these grid indices; NaN at others."""
+    process = statistics.process
+    found = np.full(shape_of("learned_factor", process.T), np.nan)
+    for t in rows.tolist():
+        _, most = artefact.fraction_range(process, t)
+        nodes = chebyshev_nodes(0.0, max(most, 1e-6), CURVE_NODES)
+        means = np.stack(fraction_means(statistics, t, nodes)) / statistics.dims
+        decay, weighted = np.log(np.maximum(means, 1e-300))
+        # Rounded so that schedule files stay small; what is rounded is what all who read the factor use.
+        found[t] = np.round([most, *(decay / nodes), *weighted], 6)
+    return found
 
 
 def require(value: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..fitted import Fitted
 from ..process import ForwardProcess
-from ..schedule import Fitted, Schedule
+from ..schedule import Schedule
 
 Array = npt.NDArray[np.float64]
 Path = Sequence[int] | npt.NDArray[np.int64]

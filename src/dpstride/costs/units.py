@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import Fitted
+from ..fitted import Fitted
 from ..statistics import artefact
 from ..statistics.artefact import BLOCK_NODES, Statistics
 from ..statistics.bins import chebyshev_matrix
 from ..statistics.decoder import gaussian_nats
 from .decoder import decoder_variance
-from .steps import fixed_step, learned_step, require
+from .steps import LEARNED, fixed_step, learned_step, require
 from .table import Path
 
 Array = npt.NDArray[np.float64]
@@ -66,7 +66,7 @@ class _Units:
         fitted: Fitted,
     ) -> None:
         self.statistics, self.options, self.fitted = statistics, options, fitted
-        self.learned = options["variance"] == "learned_range"
+        self.learned = options["variance"] in LEARNED
         per_sample = statistics.data_range.levels is None or all(_is_upper(statistics, path, options) for path in paths)
         self.by_sample = per_sample and not self.learned
         self.blocks = np.arange(statistics.samples) if self.by_sample else statistics.block_of_sample
@@ -91,7 +91,10 @@ class _Units:
         limits = np.stack([np.zeros(t.size), 2.0 * np.log(process.g[t] / process.g[1])], axis=1)
         values = np.exp(_block_values(require(statistics.fraction_blocks)[t], limits, delta))
         fraction = self.by_unit(require(statistics.fraction_sum)[t])
-        return learned_step(process, t[:, None], s[:, None], statistics.dims, fraction, values[..., 0], values[..., 1])
+        return learned_step(
+            process, t[:, None], s[:, None], statistics.dims, fraction, values[..., 0], values[..., 1],
+            self.options["variance"], self.fitted,
+        )  # fmt: skip
 
     def step_sums(self, paths: list[npt.NDArray[np.int64]]) -> Array:
         """Sum over the steps of each path that end above 0: [paths, units]."""
@@ -157,7 +160,7 @@ def _decoder_units(
     process, t1 = statistics.process, int(path[-2])
     t2 = int(path[-3]) if len(path) > 2 else None
     discretised = statistics.data_range.levels is not None
-    if options["decoder"] == "respaced" and options["variance"] == "learned_range" and t2 is not None:
+    if options["decoder"] == "respaced" and options["variance"] in LEARNED and t2 is not None:
         delta = artefact.learned_decoder_delta(process, t1)
         at = delta[t2 - t1 - 1]
         if not discretised:

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from ..costs.decoder import decoder_nats_at, decoder_variance, respaced_row
 from ..costs.elbo import elbo_costs
-from ..costs.steps import fixed_step, learned_step, step_row
+from ..costs.steps import LEARNED, fixed_step, learned_step, step_row
 from ..costs.table import CostTable
 from ..costs.units import prior_nats_at, unit_terms
-from ..schedule import Fitted
+from ..fitted import Fitted
 from ..solver import solve
 from ..statistics import artefact
 from ..statistics.artefact import BLOCK_NODES, Statistics
@@ -121,7 +121,7 @@ class _Parts:
 
     def __init__(self, statistics: Statistics, options: Mapping[str, Any]) -> None:
         self.statistics, self.options = statistics, options
-        self.learned = options["variance"] == "learned_range"
+        self.learned = options["variance"] in LEARNED
         discretised = statistics.data_range.levels is not None
         self.by_sample = not self.learned and (not discretised or options["decoder"] in ("upper", "respaced"))
         blocks = np.arange(statistics.samples) if self.by_sample else statistics.block_of_sample
@@ -150,6 +150,7 @@ class _Parts:
         fitted = Fitted(
             squared_error / self.statistics.dims if variance == "optimal" else None,
             self._decoder_variance(squared_error),
+            self.full.fitted.learned_factor if self.learned else None,
         )
         L = np.full((T + 1, T + 1), np.inf)
         for t in range(2, T + 1):
@@ -192,7 +193,9 @@ class _Parts:
         nodes = chebyshev_matrix(*artefact.fraction_range(process, t), BLOCK_NODES, delta)
         decay, weighted = np.exp(statistics.fraction_blocks[t] @ nodes.T).swapaxes(0, 1)
         fraction = self._by_unit(statistics.fraction_sum[t])[:, None]
-        costs = learned_step(process, t, s, statistics.dims, fraction, decay, weighted)
+        costs = learned_step(
+            process, t, s, statistics.dims, fraction, decay, weighted, self.options["variance"], self.full.fitted
+        )
         return np.asarray((costs - self.shares @ costs).T)
 
     # --- the decoder ----------------------------------------------------------------------------------------------------

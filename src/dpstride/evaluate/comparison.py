@@ -17,6 +17,7 @@ import numpy as np
 
 from ..costs.elbo import elbo_costs
 from ..costs.table import CostTable
+from ..fitted import fields_of
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
@@ -134,7 +135,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     heldout.check_process(schedules.process)
     check_provenance(schedules)
     options = schedules.options
-    fitted = schedules.fitted if "optimal" in options.values() else None
+    fitted = schedules.fitted if fields_of(options) else None
     costs = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
     budgets = schedules.budgets
     paths = {

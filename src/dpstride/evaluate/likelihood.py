@@ -19,11 +19,12 @@ from tqdm import tqdm
 
 from ..costs.decoder import Decoder, decoder_variance
 from ..costs.elbo import check_options, elbo_costs
-from ..costs.steps import Variance
+from ..costs.steps import LEARNED, Variance, snr_difference
 from ..costs.table import CostTable, standard_error
 from ..denoiser import Denoiser, Prediction
+from ..fitted import Fitted, fields_of
 from ..process import ForwardProcess
-from ..schedule import Fitted, Schedule
+from ..schedule import Schedule
 from ..statistics.artefact import Statistics
 from ..statistics.data import Batch, Samples
 from ..statistics.decoder import Cdf, decoder_nats, signed_residual
@@ -110,9 +111,9 @@ def score(heldout: Statistics, schedules: Iterable[Schedule]) -> list[Likelihood
     for schedule in schedules:
         heldout.check_process(schedule.process)
         options = {"variance": None, "decoder": "upper", "cdf": "exact", **schedule.options}
-        key = (*options.values(), id(schedule.fitted) if "optimal" in options.values() else None)
+        fitted = schedule.fitted if fields_of(options) else None
+        key = (*options.values(), id(fitted))
         if key not in tables:
-            fitted = schedule.fitted if "optimal" in options.values() else None
             tables[key] = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
         results += score_paths(tables[key], [schedule.steps], heldout.samples)
     return results
@@ -156,16 +157,7 @@ def fitted_on(process: ForwardProcess, schedule: Schedule) -> Fitted:
     """The schedule's fitted numbers by index of ``process``; NaN at indices that are not on the schedule's own grid."""
     if schedule.process.fingerprint == process.fingerprint:
         return schedule.fitted
-    where = np.searchsorted(process.origin, schedule.process.origin)
-
-    def spread(numbers: Array | None) -> Array | None:
-        if numbers is None:
-            return None
-        spread_out = np.full(process.T + 1, np.nan)
-        spread_out[where] = numbers
-        return spread_out
-
-    return Fitted(spread(schedule.fitted.mean_squared_error), spread(schedule.fitted.decoder_variance))
+    return schedule.fitted.spread(np.searchsorted(process.origin, schedule.process.origin), process.T)
 
 
 def resolve_options(
@@ -189,13 +181,13 @@ def check_batch_size(batch_size: int) -> None:
 
 
 def check_fitted(options: dict[str, Any], fitted: Fitted, *, decoder: bool = True) -> None:
-    """Raise when an `optimal` option has no fitted numbers."""
-    wanted = [("variance", fitted.mean_squared_error)] + ([("decoder", fitted.decoder_variance)] if decoder else [])
-    for name, array in wanted:
-        if options[name] == "optimal" and array is None:
+    """Raise when an option that is fitted has no numbers."""
+    for name, numbers in fields_of(options).items():
+        if getattr(fitted, numbers) is None and (decoder or name != "decoder"):
             raise ValueError(
-                f"{name}='optimal' needs numbers fitted on the data that chose the path, and this schedule has none. "
-                f"Take it from optimise(..., {name}='optimal'), or give a stride those numbers with schedules.adopt."
+                f"{name}={options[name]!r} needs numbers fitted on the data that chose the path, and this schedule has "
+                f"none. Take it from optimise(..., {name}={options[name]!r}), or give a stride those numbers with "
+                "schedules.adopt."
             )
 
 
@@ -212,9 +204,14 @@ def reverse_variance(
             return posterior
         case "upper":
             return upper
-        case "learned_range":
+        case "learned_range" | "learned_optimal":
             assert prediction.fraction is not None
-            return (prediction.fraction * math.log(upper) + (1.0 - prediction.fraction) * math.log(posterior)).exp()
+            fraction = prediction.fraction
+            learned = (fraction * math.log(upper) + (1.0 - fraction) * math.log(posterior)).exp()
+            if variance == "learned_range":
+                return learned
+            delta, Delta = math.log(upper / posterior), snr_difference(process, t, s)
+            return learned * float(fitted.factor(t, np.asarray(delta), Delta))
         case "optimal":
             assert fitted.mean_squared_error is not None
             _, b = process.posterior_mean(t, s)
@@ -248,7 +245,7 @@ def _decoder_nats(
     t2 = steps[-3] if len(steps) > 2 else None
     e = batch.x - prediction.x0_hat
     scalar = decoder_variance(process, t1, options["decoder"], fitted, t2)
-    if options["decoder"] == "respaced" and options["variance"] == "learned_range":
+    if options["decoder"] == "respaced" and options["variance"] in LEARNED:
         assert prediction.fraction is not None
         log_upper = 2.0 * math.log(process.g[t1])
         sigma2 = (prediction.fraction * log_upper + (1.0 - prediction.fraction) * math.log(scalar)).exp()

@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 from ..costs.steps import Variance
 from ..denoiser import Denoiser
-from ..schedule import Fitted, Schedule
+from ..fitted import Fitted
+from ..schedule import Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import check_seed, standard_normal
 from ..statistics.ode import multistep_coefficients

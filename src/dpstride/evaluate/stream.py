@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..fitted import fields_of
 from ..statistics.data import slice_conditioning
 from ..statistics.progress import Progress, check_identity
 from ..statistics.storage import Arrays, DamagedFileError, read_arrays, write_arrays
@@ -181,8 +182,9 @@ def _identity_of(chain: Chain) -> dict[str, Any]:
 
 def _fitted_of(chain: Chain) -> str | None:
     """Digest of the fitted numbers on which the noise of a path depends."""
-    fitted = chain.fitted.mean_squared_error
-    if fitted is None or chain.variance != "optimal":
+    name = fields_of({"variance": chain.variance}).get("variance")
+    fitted = None if name is None else getattr(chain.fitted, name)
+    if fitted is None:
         return None
     return hashlib.sha256(np.ascontiguousarray(fitted[list(chain.steps[:-1])]).tobytes()).hexdigest()[:16]
 

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
+from ..costs.steps import LEARNED, Variance
 from ..denoiser import Prediction
-from ..evaluate.likelihood import reverse_variance
+from ..evaluate.likelihood import check_fitted, reverse_variance
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..schedule import Schedule, ScheduleSet, check_path
@@ -42,8 +43,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
     Args:
         schedules: a ScheduleSet, a single Schedule, or the path of their JSON file.
         sampler: "ancestral", "ddim" or "dpmpp_2m"; None is what the schedules are for, else "ancestral".
-        variance: of ancestral steps: "posterior", "upper", "learned_range" or "optimal"; None is the schedules' own, else
-            the model's.
+        variance: of ancestral steps, as in `elbo_costs`; None is the schedules' own, else the model's.
         eta: of "ddim", 0 (deterministic) to 1; a pipeline that passes its own eta (DDIMPipeline) overrules it.
         configuration: a DDPMScheduler's.
     """
@@ -62,9 +62,9 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
                 "DPStrideScheduler needs schedules: DPStrideScheduler.from_config(pipe.scheduler.config, schedules="
                 "'schedules.json')."
             )
-        if variance not in (None, "posterior", "upper", "learned_range", "optimal"):
+        if variance is not None and variance not in get_args(Variance):
             raise ValueError(
-                f"variance must be 'posterior', 'upper', 'learned_range', 'optimal' or None, not {variance!r}."
+                f"variance must be None or one of {', '.join(map(repr, get_args(Variance)))}, not {variance!r}."
             )
         if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
             raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
@@ -77,15 +77,8 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         _check_process(self.schedules, self.facts)
         own = self.schedules.options.get("variance")
         self.variance = str(variance or own or self.facts.variance or "posterior")
-        if (
-            self.variance == "optimal"
-            and self.sampler == "ancestral"
-            and self.schedules.fitted.mean_squared_error is None
-        ):
-            raise ValueError(
-                "variance='optimal' needs numbers fitted on the data that chose the path, and these schedules have none. "
-                "Make them with optimise(..., variance='optimal'), or choose another variance."
-            )
+        if self.sampler == "ancestral":
+            check_fitted({"variance": self.variance}, self.schedules.fitted)
         self._path: tuple[int, ...] = ()
         self._last: Tensor | None = None  # x̂_0 of the step before, which DPM-Solver++ remembers
         # What diffusers writes into model_index.json: the folder stays that of a plain DDPMScheduler, which loads anywhere.
@@ -261,9 +254,9 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         return float(a) * x + float(b) * prediction.x0_hat
 
     def _deviation(self, t: int, s: int, prediction: Prediction, dtype: torch.dtype, sample: Tensor) -> Tensor:
-        if self.variance == "learned_range" and prediction.fraction is None:
+        if self.variance in LEARNED and prediction.fraction is None:
             raise ValueError(
-                "variance='learned_range' needs the network's variance channels, but this pipeline passed only the "
+                f"variance={self.variance!r} needs the network's variance channels, but this pipeline passed only the "
                 "prediction (DiTPipeline drops them before it calls the scheduler). Sample with dpstride.sample, which "
                 "keeps them, or choose variance='posterior', 'upper' or 'optimal'."
             )

@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from ..costs.decoder import Decoder
 from ..costs.elbo import elbo_costs
-from ..costs.steps import Variance, fixed_step
+from ..costs.steps import LEARNED, Variance, fixed_step
 from ..costs.table import CostTable
+from ..fitted import Fitted
 from ..process import ForwardProcess
-from ..schedule import Fitted, Schedule
+from ..schedule import Schedule
 from ..statistics.artefact import Statistics
 from ..statistics.interpolate import FLAT_BELOW
 
@@ -93,7 +94,7 @@ def continuous_costs(
             "statistics estimated in this session: files do not hold functions."
         )
     grid = elbo_costs(statistics, variance, decoder)
-    if grid.options["variance"] == "learned_range" or decoder in ("respaced", "first_pair"):
+    if grid.options["variance"] in LEARNED or decoder in ("respaced", "first_pair"):
         raise ValueError(
             "Continuous refinement knows the variances 'posterior', 'upper' and 'optimal' and the decoders 'upper' and "
             f"'optimal', not {grid.options['variance']!r} with {decoder!r}."

@@ -11,6 +11,7 @@ from ...adaptive.report import AdaptiveReport
 from ...costs.elbo import elbo_costs
 from ...costs.table import CostTable
 from ...evaluate.comparison import Comparison, check_provenance, compare
+from ...fitted import fields_of
 from ...reading.limits import UnreadableFileError
 from ...schedule import ScheduleSet
 from ...statistics.artefact import Statistics
@@ -112,5 +113,5 @@ def _costs(schedules: ScheduleSet, heldout: Statistics) -> CostTable:
     heldout.check_process(schedules.process)
     check_provenance(schedules)
     options = schedules.options
-    fitted = schedules.fitted if "optimal" in options.values() else None
+    fitted = schedules.fitted if fields_of(options) else None
     return elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
