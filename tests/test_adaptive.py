@@ -25,8 +25,9 @@ from dpstride import (
     optimise,
     solve,
 )
+from dpstride.adaptive.candidates import candidate_grid
 from dpstride.adaptive.loop import _verdict, check_budgets, first_steps, next_steps, refine
-from dpstride.adaptive.regret import Belief, _Candidates, believe, candidate_grid
+from dpstride.adaptive.regret import Belief, _Judge, believe
 from dpstride.adaptive.report import Regret, samples_for
 from dpstride.costs.elbo import check_options
 from dpstride.statistics.interpolate import noise_coordinate
@@ -279,7 +280,7 @@ def test_noise_alone_is_never_worth_another_time() -> None:
     """Forty times of a smooth curve: what leaving one out misses is noise, and it is seen to be."""
     u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
     for seed in range(5):
-        candidates = _Candidates(drawn_statistics(32, seed), np.isin(np.arange(T + 1), first_steps(u, 40)), POSTERIOR)
+        candidates = _Judge(drawn_statistics(32, seed), np.isin(np.arange(T + 1), first_steps(u, 40)), POSTERIOR)
         where = np.searchsorted(candidates.grid, candidates.known)
         weights = np.random.default_rng(seed).dirichlet(np.ones(32), 50).T
         weights = np.concatenate([np.full((32, 1), 1.0 / 32.0), weights], axis=1)
@@ -297,7 +298,7 @@ def test_a_replicate_is_the_table_of_resampled_data() -> None:
         full = drawn_statistics(12, 9, process)
         chosen_options = check_options(process, "posterior", **options)  # type: ignore[arg-type]
         mask = np.ones(31, dtype=bool)
-        candidates = _Candidates(full, mask, chosen_options)
+        candidates = _Judge(full, mask, chosen_options)
         drawn = np.random.default_rng(0).integers(12, size=12)
         weights = np.bincount(drawn, minlength=12) / 12.0
         table = elbo_costs(full, **options)  # type: ignore[arg-type]
@@ -322,7 +323,7 @@ def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
         assert (belief.regret > -1e-9).all(), (variance, decoder)
         assert (belief.upper > 0.0).all(), (variance, decoder)
         assert (belief.mean < 0.3).all(), (variance, decoder)
-        whole = _Candidates(full, np.ones(25, dtype=bool), options)
+        whole = _Judge(full, np.ones(25, dtype=bool), options)
         table = elbo_costs(full, variance, decoder)
         # With every step evaluated the candidates' own table is the whole table, and chooses the same paths.
         ones = np.ones((2, 24))
@@ -341,7 +342,7 @@ def test_blocks_of_a_learned_variance_average_to_its_cost() -> None:
     process = ForwardProcess.linear(12)
     full = learned_statistics(process)
     options = check_options(process, "learned_range", None)
-    candidates = _Candidates(full, np.ones(13, dtype=bool), options)
+    candidates = _Judge(full, np.ones(13, dtype=bool), options)
     single = np.zeros(candidates.sizes.size)
     single[3] = 1.0
     only_block_3 = candidates.steps(single, np.ones((2, 12)))
@@ -382,7 +383,7 @@ def test_what_is_unknown_vanishes_at_evaluated_times_and_falls_with_the_gap() ->
     for count in (8, 16):
         steps = first_steps(u, count)
         mask = np.isin(np.arange(T + 1), steps)
-        candidates = _Candidates(exact, mask, POSTERIOR)
+        candidates = _Judge(exact, mask, POSTERIOR)
         where = np.searchsorted(candidates.grid, candidates.known)
         levels = np.log(candidates.squared_error[where])
         unknown, worth = candidates.unknown(levels)
