@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from beyond import RUNS, results, save, table, write_page
@@ -40,6 +40,7 @@ from dpstride import (
     zoo,
 )
 from dpstride.cli.objectives import on_teacher_grid
+from dpstride.costs.trajectory import Combine
 from dpstride.evaluate.endpoints import endpoint_distance
 from dpstride.evaluate.features.extractor import to_levels
 from dpstride.evaluate.ode_strides import ays_stride, karras_stride, log_snr_stride
@@ -79,7 +80,10 @@ def run(
     teacher = on_teacher_grid(zoo.load(name).faster(compile=compile), teacher_steps)
     process = teacher.process
     trajectory = estimate_trajectory(teacher, trajectories, 0, 64, checkpoint=folder / "trajectory.safetensors")
-    dp = {sampler: trajectory_schedules(trajectory, sampler, max(budgets)) for sampler in SAMPLERS}
+    norms, dp = (
+        {sampler: trajectory_schedules(trajectory, sampler, max(budgets), combine=combine) for sampler in SAMPLERS}
+        for combine in get_args(Combine)
+    )
     statistics, _ = estimate_adaptively(
         teacher, zoo.load_data("fashion-train"), images, checkpoint=folder / "statistics.safetensors"
     )
@@ -112,7 +116,11 @@ def run(
     target = end_points(teacher, even_stride(process, process.T), "ddim", samples, folder)
     cells = {"teacher": measure(target, target)}
     for sampler in SAMPLERS:
-        every = {**strides, "DP": lambda K, sampler=sampler: dp[sampler][K]}  # type: ignore[misc]
+        every = {
+            **strides,
+            "DP of norms": lambda K, sampler=sampler: norms[sampler][K],  # type: ignore[misc]
+            "DP": lambda K, sampler=sampler: dp[sampler][K],  # type: ignore[misc]
+        }
         for stride, make in every.items():
             for K in budgets:
                 ends = end_points(teacher, make(K), sampler, samples, folder)
