@@ -30,7 +30,7 @@ from dpstride.adaptive.loop import _verdict, check_budgets, first_steps, next_st
 from dpstride.adaptive.regret import Belief, _Judge, believe
 from dpstride.adaptive.report import Regret, samples_for
 from dpstride.costs.elbo import check_options
-from dpstride.statistics.interpolate import noise_coordinate
+from dpstride.statistics.interpolate import fill, noise_coordinate
 from gaussian import LN2, Array, gaussian_denoiser, ideal_statistics
 
 T, DIMS = 120, 64
@@ -374,6 +374,38 @@ def estimate_block(process: ForwardProcess, members: Array) -> Statistics:
 
     denoiser = Denoiser(with_their_noise, process, predicts="x0", variance="learned_range", shape=(1, 4, 4))
     return estimate(denoiser, images[members], progress=False, batch_size=len(members))
+
+
+@pytest.mark.parametrize("variance", ["learned_range", "learned_optimal"])
+def test_what_learned_rows_miss_is_the_difference_of_two_whole_tables(variance: Any) -> None:
+    """One table of all evaluated rows, one with the row left out and filled in by the others."""
+    from test_interpolate import learned_statistics, spread
+
+    process = ForwardProcess.linear(40)
+    full = learned_statistics(process)
+    mask = spread(full, 12)
+    judge = _Judge(full, mask, check_options(process, "learned_range", variance))
+    found, u = judge._learned_misses(), noise_coordinate(process, float(full.data_square.mean()))
+    table = elbo_costs(full, variance)
+    for row, t in enumerate(judge.known[1:-1].tolist(), start=1):
+        others = mask.copy()
+        others[t] = False
+        without = elbo_costs(fill(full, others), variance, fitted=table.fitted)
+        for column, reach in enumerate((1 / 16, 1 / 2)):
+            far = (u[t] - u[1:t]) / (u[t] - u[1])
+            s = int(np.flatnonzero(far >= reach)[-1]) + 1  # the nearest that is as far
+            assert found[row, column] == pytest.approx(np.log(without.L[t, s] / table.L[t, s]), abs=1e-6)
+
+
+def test_misses_that_are_small_by_chance_are_not_believed() -> None:
+    """Three neighbours lie just where the others say; those beyond do not, and the curve is the same kind everywhere."""
+    u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
+    judge = _Judge(without_noise(2), np.isin(np.arange(T + 1), first_steps(u, 11)), POSTERIOR)
+    missed = np.full(11, 0.1)
+    lucky = np.where(np.isin(np.arange(11), (4, 5, 6)), 0.0, missed)
+    between = (judge.grid > judge.known[4]) & (judge.grid < judge.known[6])
+    there, by_luck = (judge.unknown(np.zeros((11, 3)), each)[0][between].max() for each in (missed, lucky))
+    assert 0.4 * there < by_luck < there
 
 
 def test_what_is_unknown_vanishes_at_evaluated_times_and_falls_with_the_gap() -> None:
