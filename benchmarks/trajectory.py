@@ -180,6 +180,17 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
                 own = [f"{scale * first(found[model]['cells']['teacher'][measure]):.{digits}f}" for model in models]
                 rows.append(["the teacher itself", *own, ""])
             parts += [f"**{WORDS[sampler]}: {words}**", table(["schedule", *models, "best of all, times"], rows)]
+    for sampler in SAMPLERS:
+        cells = [
+            [first(result["cells"][f"{sampler} {stride} {K}"]["distance"]) for stride in ("DP", "DP of norms")]
+            for result in found.values()
+            for K in budgets
+        ]
+        closer = sum(squares < norms for squares, norms in cells)
+        parts.append(
+            f"{WORDS[sampler]}: the path of least squares ends closer to the teacher than that of least norms in {closer} of "
+            f"{len(cells)} cases."
+        )
     ratios = [costs["greedy"] / costs["dp"] for result in found.values() for costs in result["costs"].values()]
     parts.append(
         f"The greedy path costs {min(ratios):.3f} to {max(ratios):.3f} times as much as the exact one (DDIM, by the costs that "
