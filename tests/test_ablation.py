@@ -63,7 +63,7 @@ def options_of(denoiser: Denoiser, variance: str | None, decoder: str) -> dict[s
 def test_all_samples_are_the_ordinary_schedules(both: Any, variance: Any, decoder: Any) -> None:
     denoiser, _, statistics, heldout = both
     if variance == "learned_optimal" and denoiser.variance != "learned_range":
-        return
+        pytest.skip("there is no learned variance to scale")
     options = options_of(denoiser, variance, decoder)
     found = ablate(statistics, heldout, options, [2, 4, 9], repeats=2)
     schedules = schedules_from(statistics, variance, decoder, max_budget=9)

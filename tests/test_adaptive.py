@@ -335,6 +335,28 @@ def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
             assert found.best(6).tolist() == expected.path(6)
 
 
+def test_the_respaced_decoder_of_the_last_time_is_looked_at_where_it_is_filled_in() -> None:
+    """On a grid with more times than candidates, T − 1 is none of them."""
+    from test_interpolate import learned_statistics, spread, without
+
+    process = ForwardProcess.linear(340)
+    full = learned_statistics(process)
+    mask = spread(full, 14)
+    for variance in ("learned_range", "posterior"):
+        judge = _Judge(without(full, mask), mask, check_options(process, "learned_range", variance, "respaced"))
+        assert 339 not in judge.grid
+        level = judge.decoder @ judge.sizes
+        assert level[-1] == pytest.approx(level[-2], rel=0.1)
+
+
+def test_a_single_time_has_a_belief() -> None:
+    from test_interpolate import learned_statistics
+
+    full = learned_statistics(ForwardProcess.linear(1))
+    belief = believe(full, np.ones(2, dtype=bool), (1,), check_options(full.process, "learned_range", None))
+    assert (belief.regret == 0.0).all()
+
+
 def test_blocks_of_a_learned_variance_average_to_its_cost() -> None:
     """Each block's own cost, weighted by size, against the table's: deviations must add up to nothing."""
     from test_interpolate import learned_statistics

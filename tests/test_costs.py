@@ -15,6 +15,7 @@ from scipy.optimize import minimize_scalar
 
 import dpstride
 from dpstride import Denoiser, ForwardProcess, Statistics, elbo_costs, estimate, solve
+from dpstride.costs.steps import Variance
 from gaussian import (
     Array,
     DirectChain,
@@ -436,6 +437,18 @@ def test_terms_per_sample_add_up_to_the_table() -> None:
             exact = [*table.step_nats(path), table.prior_nats]
             # Some columns are interpolated from 12 nodes, for standard errors only, where 1 % is plenty.
             assert terms.mean(axis=0) == pytest.approx(exact, rel=1e-2, abs=1e-6 * table.dims)
+
+
+@pytest.mark.parametrize("variance", ["learned_range", "learned_optimal"])
+def test_learned_terms_add_up_at_the_first_steps_of_a_fine_grid(variance: Variance) -> None:
+    # There the learned decoder asks for larger δ than any step does, and what blocks keep reaches as far.
+    process = ForwardProcess.cosine(4000).subset(range(1, 10))
+    denoiser = Denoiser(learned_network, process, predicts="x0", variance="learned_range")
+    table = elbo_costs(estimate(denoiser, small_images(1), progress=False), variance)
+    assert table.unit_terms is not None
+    for path in ((3, 2, 1, 0), (9, 5, 2, 1, 0)):
+        terms, _ = table.unit_terms(path)
+        assert terms.mean(axis=0)[:-2] == pytest.approx(table.step_nats(path)[:-1], rel=1e-4)
 
 
 @pytest.mark.parametrize("spread", [(0.0, 1.0), (-3.0, 4.0)])

@@ -129,7 +129,8 @@ def _rows_from_list(values: Any, T: int) -> Array | None:
     if not isinstance(values, list) or len(values) != T + 1:
         raise ValueError(f"fitted factors must be a list of {T + 1} rows")
     rows = [[math.nan] * FACTOR_SIZE if row is None else row for row in values]
-    if any(len(row) != FACTOR_SIZE or not all(type(x) in (int, float) for x in row) for row in rows):
+    whole = all(isinstance(row, list) and len(row) == FACTOR_SIZE for row in rows)
+    if not whole or any(type(x) not in (int, float) for row in rows for x in row):
         raise ValueError(f"a fitted factor must be {FACTOR_SIZE} numbers, or null")
     array = np.array(rows, dtype=np.float64)
     if (array[:, 0] < 0.0).any() or (np.abs(array) > 1e4).any():

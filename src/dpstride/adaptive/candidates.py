@@ -67,7 +67,7 @@ class Table:
 
 
 class Candidates:
-    """Step and decoder costs on the candidate grid, by unit (sample or block), and what is unknown about them.
+    """Step and decoder costs on the candidate grid, by unit (sample or block), and the table of any replicate.
 
     Positions i = 0 … n − 1 are grid indices ``grid[i]``; in tables, where 0 is clean data, they are i + 1.
     """
@@ -80,7 +80,8 @@ class Candidates:
         self.grid = candidate_grid(u, self.known)
         self.learned = options["variance"] in LEARNED
         self.needed = self._needed(statistics)
-        self.filled = fill(self.needed, mask, rows=self.grid)
+        # Row T − 1 is where the `respaced` decoder of row T is looked at.
+        self.filled = fill(self.needed, mask, rows=np.union1d(self.grid, [max(self.process.T - 1, 1)]))
         self.place = Place.between(statistics, mask, self.grid)
         by_block = self.learned or (
             statistics.data_range.levels is not None and options["decoder"] in ("respaced", "optimal")
@@ -188,7 +189,7 @@ class Candidates:
                 self.process, t, s, self.dims, fraction, decay, weighted, self.options["variance"], self.fitted
             )
             rows.append((costs - self.sizes @ costs).T)
-        return np.concatenate(rows)
+        return np.concatenate(rows) if rows else np.zeros((0, self.sizes.size))
 
     @cached_property
     def _linear(self) -> tuple[Array, Array]:

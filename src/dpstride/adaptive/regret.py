@@ -69,10 +69,11 @@ class _Judge(Candidates):
     def _row_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
         """`unknown` of ln Σ e²; of learned variances, of what short steps cost and of what long ones do. [2, n]"""
         where = np.searchsorted(self.grid, self.known)
-        if not self.learned:
+        if not self.learned or self.grid.size == 1:  # a single time has no steps above 0
             error, worth = self.unknown(np.log(np.maximum(self.squared_error[where] @ weights, 1e-300)))
             return np.stack([error, error]), worth
         missed = self._learned_misses()
+        # The first time has no steps of its own; it is given the level of the second.
         of_reach = [
             self.unknown(
                 np.array([self._step_level(max(i, 1), reach, weights) for i in where.tolist()]), missed[:, column]
@@ -166,7 +167,7 @@ class _Judge(Candidates):
         regret = np.empty((REPLICATES, len(budgets)))
         need = np.zeros(self.known.size)
         for r in range(REPLICATES):
-            factor = np.exp(row_error * moves[0, gap, r])
+            factor = np.exp(row_error * moves[0, gap, r])  # short and long steps are off together
             shifted = decoder[:, r + 1] + decoder_error * moves[1, gap, r]
             there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)
             here = [estimate.costs(path).sum() - estimate.least[K] for (path, _), K in zip(best, budgets, strict=True)]

@@ -88,7 +88,7 @@ class _Units:
                 process, t[:, None], s[:, None], statistics.dims, squared_error, self.options["variance"], self.fitted
             )
         delta = 2.0 * np.log(process.g[t] / process.g[s])
-        limits = np.stack([np.zeros(t.size), 2.0 * np.log(process.g[t] / process.g[1])], axis=1)
+        limits = np.array([artefact.fraction_range(process, int(each)) for each in t]).reshape(-1, 2)
         values = np.exp(_block_values(require(statistics.fraction_blocks)[t], limits, delta))
         fraction = self.by_unit(require(statistics.fraction_sum)[t])
         return learned_step(

@@ -128,11 +128,14 @@ class _Parts:
         self.first = np.searchsorted(blocks, np.arange(blocks[-1] + 1))
         self.sizes = np.bincount(blocks).astype(np.float64)
         self.units, self.shares = self.sizes.size, self.sizes / statistics.samples
-        self.note = ""
+        notes = []
         if options["decoder"] == "respaced":
-            self.note = "The decoder's cost is that of all samples; only the steps above it are subsampled."
+            notes.append("The decoder's cost is that of all samples; only the steps above it are subsampled.")
         elif options["decoder"] == "optimal" and discretised:
-            self.note = "The decoder's variance is that fitted on all samples."
+            notes.append("The decoder's variance is that fitted on all samples.")
+        if options["variance"] == "learned_optimal":
+            notes.append("The factors of the learned variance are those fitted on all samples.")
+        self.note = " ".join(notes)
 
     def unit_counts(self) -> list[int]:
         """Numbers of units nearest to 8, 32, 128, … samples, and all."""

@@ -250,7 +250,7 @@ def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
 
 
 def _reason(options: Mapping[str, Any]) -> str:
-    if options["variance"] == options["decoder"] == "optimal":
+    if fields_of(options).keys() == {"variance", "decoder"}:
         return "The network is poor at low noise."
     return (
         f"Either the network is poor at low noise, or the {options['variance']!r} variance is wrong for the coarse steps "
