@@ -40,10 +40,12 @@ from dpstride import (
     zoo,
 )
 from dpstride.cli.objectives import on_teacher_grid
+from dpstride.costs.trajectory import Weight, propagation
 from dpstride.evaluate.endpoints import endpoint_distance
 from dpstride.evaluate.features.extractor import to_levels
 from dpstride.evaluate.ode_strides import ays_stride, karras_stride, log_snr_stride
 from dpstride.statistics.storage import read_arrays, write_arrays
+from dpstride.statistics.trajectory_artefact import Trajectory
 from dpstride.zoo.classifier import fashion_features
 
 SAMPLERS = ("ddim", "dpmpp_2m")
@@ -129,7 +131,16 @@ def run(
         K: {"dp": float(sum_of(L, dp["ddim"][K].steps)), "greedy": float(sum_of(L, greedy(L, K)))} for K in budgets
     }
     setting = {"samples": samples, "trajectories": trajectories, "teacher_steps": process.T, "budgets": budgets}
-    save("trajectory", name, {"setting": setting, "cells": cells, "costs": costs})
+    save("trajectory", name, {"setting": setting, "cells": cells, "costs": costs, "noisiest": noisiest(trajectory)})
+
+
+def noisiest(trajectory: Trajectory) -> dict[str, float]:
+    """By how much the square of an error grows from the noisiest level that was followed: measured, and by the formula."""
+    level = int(trajectory.levels.max())
+    weights: tuple[Weight, ...] = ("measured", "gaussian")
+    found = {weight: propagation(trajectory.process, trajectory, weight)[level] for weight in weights}
+    sigma = trajectory.process.g[level] / trajectory.process.f[level]
+    return {"sigma": float(sigma), **{weight: float(value) for weight, value in found.items()}}
 
 
 def sum_of(L: NDArray[np.float64], path: tuple[int, ...]) -> float:
@@ -179,6 +190,15 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
                 own = [f"{scale * first(found[model]['cells']['teacher'][measure]):.{digits}f}" for model in models]
                 rows.append(["the teacher itself", *own, ""])
             parts += [f"**{WORDS[sampler]}: {words}**", table(["schedule", *models, "best of all, times"], rows)]
+    grown = [result["noisiest"] for result in found.values()]
+    parts.append(
+        "The square of an error at the noisiest level followed grows, measured and (for Gaussian data), by "
+        + "; ".join(
+            f"{each['measured']:.2g} ({each['gaussian']:.2g}) at σ = {each['sigma']:.3g} for {model}"
+            for model, each in zip(models, grown, strict=True)
+        )
+        + "."
+    )
     for sampler in SAMPLERS:
         cells = [
             [first(result["cells"][f"{sampler} {stride} {K}"]["distance"]) for stride in ("DP", "DP of norms")]
