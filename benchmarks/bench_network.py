@@ -117,7 +117,7 @@ if __name__ == "__main__":
     models = arguments.model or list(zoo.names())
     quick = arguments.quick
     rows = [estimator(each, 1 if quick else 2, 2 if quick else 8, 64 if quick else 256) for each in models]
-    rows += [sampler(each, 1 if quick else 16, 2 if quick else 8) for each in models]
+    rows += [sampler(each, 1 if quick else 10, 2 if quick else 8) for each in models]
     if not quick:
         rows.append(compiled(models[0], 8))
     print_table(
