@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..costs.decoder import decoder_curve, decoder_nats_at, respaced_row
-from ..costs.steps import LEARNED, fit_factors, fixed_step, learned_step, snr_difference, step_row
-from ..costs.units import unit_terms
+from ..costs.steps import LEARNED, fit_factors, fixed_step, snr_difference, step_row
+from ..costs.units import learned_blocks, unit_terms
 from ..fitted import Fitted
 from ..solver import recurrence
 from ..solver.paths import StoredPaths
 from ..statistics import artefact
-from ..statistics.artefact import BLOCK_NODES, Statistics
-from ..statistics.bins import chebyshev_matrix
+from ..statistics.artefact import Statistics
 from ..statistics.interpolate import Place, check_evaluated, fill, fill_samples, noise_coordinate
 
 Array = npt.NDArray[np.float64]
@@ -178,16 +177,7 @@ class Candidates:
         rows = []
         for i in range(1, self.grid.size):
             t, s = int(self.grid[i]), self.grid[:i]
-            delta = 2.0 * np.log(self.process.g[t] / self.process.g[s])
-            blocks = self.filled.fraction_blocks
-            assert blocks is not None
-            assert self.filled.fraction_sum is not None
-            nodes = chebyshev_matrix(*artefact.fraction_range(self.process, t), BLOCK_NODES, delta)
-            decay, weighted = np.exp(blocks[t] @ nodes.T).swapaxes(0, 1)
-            fraction = self.by_unit(self.filled.fraction_sum[t])[:, None]
-            costs = learned_step(
-                self.process, t, s, self.dims, fraction, decay, weighted, self.options["variance"], self.fitted
-            )
+            costs = learned_blocks(self.filled, t, s, self.options["variance"], self.fitted)
             rows.append((costs - self.sizes @ costs).T)
         return np.concatenate(rows) if rows else np.zeros((0, self.sizes.size))
 

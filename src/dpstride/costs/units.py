@@ -19,7 +19,7 @@ from ..statistics.artefact import BLOCK_NODES, Statistics
 from ..statistics.bins import chebyshev_matrix
 from ..statistics.decoder import gaussian_nats
 from .decoder import decoder_variance
-from .steps import LEARNED, fixed_step, learned_step, require
+from .steps import LEARNED, Variance, fixed_step, learned_step, require
 from .table import Path
 
 Array = npt.NDArray[np.float64]
@@ -53,6 +53,19 @@ def unit_totals(
     ends = [(int(path[0]), *map(int, path[-3:])) for path in arrays]
     costs = {end: units.decoder(np.asarray(end[1:])) + units.prior(end[0]) for end in set(ends)}
     return np.array([costs[end] for end in ends]) + units.step_sums(arrays), units.sizes
+
+
+def learned_blocks(
+    statistics: Statistics, t: int, s: npt.NDArray[np.int64], variance: Variance, fitted: Fitted
+) -> Array:
+    """Learned variances: what steps from t to each s > 0 cost each block, [blocks, steps]."""
+    process, blocks = statistics.process, statistics.block_of_sample
+    nodes = chebyshev_matrix(
+        *artefact.fraction_range(process, t), BLOCK_NODES, 2.0 * np.log(process.g[t] / process.g[s])
+    )
+    decay, weighted = np.exp(require(statistics.fraction_blocks)[t] @ nodes.T).swapaxes(0, 1)
+    fraction = np.bincount(blocks, require(statistics.fraction_sum)[t]) / np.bincount(blocks)
+    return learned_step(process, t, s, statistics.dims, fraction[:, None], decay, weighted, variance, fitted)
 
 
 class _Units:

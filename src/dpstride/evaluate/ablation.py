@@ -19,14 +19,12 @@ import numpy.typing as npt
 
 from ..costs.decoder import decoder_nats_at, decoder_variance, respaced_row
 from ..costs.elbo import elbo_costs
-from ..costs.steps import LEARNED, fixed_step, learned_step, step_row
+from ..costs.steps import LEARNED, fixed_step, step_row
 from ..costs.table import CostTable
-from ..costs.units import prior_nats_at, unit_terms
+from ..costs.units import learned_blocks, prior_nats_at, unit_terms
 from ..fitted import Fitted
 from ..solver import solve
-from ..statistics import artefact
-from ..statistics.artefact import BLOCK_NODES, Statistics
-from ..statistics.bins import chebyshev_matrix
+from ..statistics.artefact import Statistics
 from ..statistics.decoder import gaussian_nats
 
 Array = npt.NDArray[np.float64]
@@ -189,16 +187,7 @@ class _Parts:
         Blocks are kept to three digits, which is plenty for differences between them and too little for a table; hence
         deviations from the table of all samples.
         """
-        statistics, process = self.statistics, self.statistics.process
-        assert statistics.fraction_blocks is not None
-        assert statistics.fraction_sum is not None
-        delta = 2.0 * np.log(process.g[t] / process.g[s])
-        nodes = chebyshev_matrix(*artefact.fraction_range(process, t), BLOCK_NODES, delta)
-        decay, weighted = np.exp(statistics.fraction_blocks[t] @ nodes.T).swapaxes(0, 1)
-        fraction = self._by_unit(statistics.fraction_sum[t])[:, None]
-        costs = learned_step(
-            process, t, s, statistics.dims, fraction, decay, weighted, self.options["variance"], self.full.fitted
-        )
+        costs = learned_blocks(self.statistics, t, s, self.options["variance"], self.full.fitted)
         return np.asarray((costs - self.shares @ costs).T)
 
     # --- the decoder ----------------------------------------------------------------------------------------------------
