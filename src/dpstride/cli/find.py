@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import duration, emit, notes_of, say_skipped, sayer
+from .expected import seconds_to_estimate
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
 from .objectives import Request, check_objective, evaluations_of, find_other, objective
 from .options import adaptive, costs, model_option, output, skip_nonfinite, work
@@ -237,17 +238,8 @@ def say_expected(
     denoiser: Denoiser, choosing: Samples, batch_size: int, counted: tuple[int, str], as_json: bool
 ) -> None:
     """A dry run: network evaluations, and the time they take by a few timed passes of the same work."""
-    from ..statistics.estimate import estimate as run
-
-    process = denoiser.process
     evaluations, about = counted
-    few = choosing.take(range(min(batch_size, len(choosing))))
-    seconds = []
-    for t in (process.T, process.T, max(1, process.T // 2)):  # the first pass also warms up
-        start = time.monotonic()
-        run(denoiser.on_grid(process.subset([t])), few, None, 0, batch_size, few.data_range, progress=False)
-        seconds.append(time.monotonic() - start)
-    expected = min(seconds) / len(few) * evaluations
+    expected = seconds_to_estimate(denoiser, choosing, batch_size) * evaluations
     result = {"evaluations": evaluations, "seconds": expected, "batch_size": batch_size}
     emit(as_json, result, f"Would make {about}{evaluations:,} network evaluations, about {duration(expected)}.")
 

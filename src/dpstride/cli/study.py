@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .console import duration, emit, notes_of, sayer
+from .expected import seconds_to_estimate, seconds_to_sample
 from .inputs import check_costs, load_model, split
 from .options import check_eta, model_option, output, skip_nonfinite, work
 from .report import write_report
@@ -231,31 +231,9 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
 
 
 def _expected_seconds(study: Study) -> float:
-    """By a few timed passes of both kinds of work."""
-    from ..evaluate.sampling import Chain
-    from ..statistics.estimate import estimate
-    from ..strides import even_stride
-
-    denoiser, process = study.denoiser, study.denoiser.process
-    few = study.choosing.take(range(min(study.batch_size, len(study.choosing))))
-    times = []
-    for t in (process.T, max(1, process.T // 2)):  # the first also warms up
-        start = time.monotonic()
-        estimate(
-            denoiser.on_grid(process.subset([t])),
-            few,
-            batch_size=study.batch_size,
-            data_range=few.data_range,
-            progress=False,
-        )
-        times.append((time.monotonic() - start) / len(few))
-    seconds = min(times) * study.plan.statistics_evaluations
-    if study.plan.points and few.conditioning is None:
-        chain = Chain.along(denoiser, even_stride(process, min(3, process.T)), variance=denoiser.variance)
-        x, start = chain.start(0, study.batch_size), time.monotonic()
-        for step in range(chain.budget):
-            x = chain.advance(x, step, 0)
-        per_sample = (time.monotonic() - start) / (chain.budget * study.batch_size)
-    else:
-        per_sample = min(times)
-    return seconds + per_sample * study.plan.sampling_evaluations
+    """Of both kinds of work; conditional samples are taken for as slow as estimates."""
+    per_time = seconds_to_estimate(study.denoiser, study.choosing, study.batch_size)
+    per_step = per_time
+    if study.plan.points and study.choosing.conditioning is None:
+        per_step = seconds_to_sample(study.denoiser, study.batch_size)
+    return per_time * study.plan.statistics_evaluations + per_step * study.plan.sampling_evaluations

@@ -1,0 +1,37 @@
+"""Stage 9. How long network evaluations will take, by a few timed ones of the same work."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..statistics.data import Samples
+
+
+def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> float:
+    """Seconds per sample and t that `estimate` takes, all processes of a launch together."""
+    from ..statistics.estimate import estimate
+    from ..statistics.workers import current
+
+    process, few = denoiser.process, data.take(range(min(batch_size, len(data))))
+    times = []
+    for t in (process.T, process.T, max(1, process.T // 2)):  # the first pass also warms up
+        start = time.monotonic()
+        estimate(denoiser.on_grid(process.subset([t])), few, None, 0, batch_size, few.data_range, progress=False)
+        times.append(time.monotonic() - start)
+    return min(times) / len(few) / current().size
+
+
+def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
+    """Seconds per sample and step that ancestral sampling takes, all processes of a launch together."""
+    from ..evaluate.sampling import Chain
+    from ..statistics.workers import current
+    from ..strides import even_stride
+
+    chain = Chain.along(denoiser, even_stride(denoiser.process, min(3, denoiser.process.T)), variance=denoiser.variance)
+    x, start = chain.start(0, batch_size), time.monotonic()
+    for step in range(chain.budget):
+        x = chain.advance(x, step, 0)
+    return (time.monotonic() - start) / (chain.budget * batch_size) / current().size
