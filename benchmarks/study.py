@@ -1,33 +1,41 @@
-"""The paper's evaluation on every embedded model, as docs/study.md shows it.
+"""The paper's evaluation on every embedded model, as docs/zoo-study.md shows it.
 
-    python benchmarks/study.py                      all models: some hours on two cores
+    python benchmarks/study.py                      all models: an hour and more each on two cores
     python benchmarks/study.py fashion-simple       one of them
     python benchmarks/study.py --page-only          write the page again from what is there
 
-Each model goes through the command that a user would type; it resumes after an interruption. Then results and figures
-are copied to docs/study, and the page's part between its markers is written.
+Each model goes through the command that a user would type, with two processes and a compiled network; it resumes after an
+interruption. Then results and figures are copied to docs/study, and the page's part between its markers is written.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-from command import dpstride
-
 from dpstride import zoo
+from dpstride.evaluate.comparison import STRIDES
 from dpstride.report.paper import beside
 from dpstride.report.tables import study_tables
 from dpstride.study.results import StudyResults
 from page import write
 
 ROOT = Path(__file__).parents[1]
-PAGE, README, FIRST = ROOT / "docs" / "study.md", ROOT / "README.md", "fashion-simple"
+PAGE, README, FIRST = ROOT / "docs" / "zoo-study.md", ROOT / "README.md", "fashion-simple"
 KEPT = ROOT / "docs" / "study"
 RUNS = ROOT / "runs" / "study"
-LONG = ["--heldout-samples", "128", "--all-samples", "128"]  # where every sample costs 4,000 evaluations
+LAUNCH = ["torchrun", "--nproc-per-node", "2", "-m", "dpstride"]
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # one core for each process
+    "MALLOC_MMAP_MAX_": "0",  # glibc: keep freed memory, which every pass wants again
+    "MALLOC_TRIM_THRESHOLD_": "4000000000",
+}
+LONG = ["--heldout-samples", "64", "--all-samples", "80"]  # where every sample costs 4,000 evaluations
+FEW = 32
 FIGURES = {
     "bits_per_dim": "held-out bits/dim against the number of steps",
     "timesteps": "the times that the DP stride visits",
@@ -41,12 +49,14 @@ FIGURES = {
 def words_of(name: str, more: list[str]) -> list[str]:
     output = str((RUNS / name).relative_to(ROOT))
     fewer = LONG if zoo.describe(name)["T"] > 1000 else []
-    return ["study", name, "fashion-train", "--heldout", "fashion-test", "-o", output, *fewer, *more]
+    return ["study", name, "fashion-train", "--heldout", "fashion-test", "-o", output, "--compile", *fewer, *more]
 
 
 def run(name: str, more: list[str]) -> None:
-    words = words_of(name, more)
-    dpstride(words)
+    words = [*LAUNCH, *words_of(name, more)]
+    print("$", *words, flush=True)
+    program = Path(sys.executable).with_name(words[0])
+    subprocess.run([str(program), *words[1:]], check=True, cwd=ROOT, env=os.environ | ENVIRONMENT)
     kept = KEPT / name
     kept.mkdir(parents=True, exist_ok=True)
     shutil.copy(RUNS / name / "results.json", kept)
@@ -55,13 +65,13 @@ def run(name: str, more: list[str]) -> None:
             source = RUNS / name / "figures" / f"{figure}.{suffix}"
             if source.is_file():
                 shutil.copy(source, kept)
-    (kept / "command.txt").write_text("dpstride " + " ".join(words) + "\n", encoding="utf-8")
+    (kept / "command.txt").write_text(" ".join(words) + "\n", encoding="utf-8")
 
 
 def write_pages() -> None:
     """The studies on their page, and the first model's table and figure on the first page."""
     done = [name for name in zoo.names() if (KEPT / name / "results.json").is_file()]
-    write("study", "\n".join(section(name) for name in done), PAGE)
+    write("study", "\n".join([overview(done), *map(section, done)]), PAGE)
     if FIRST in done:
         write("study", summary(FIRST), README)
 
@@ -75,9 +85,33 @@ def summary(name: str) -> str:
         study_tables(results)[0].markdown(),
         f"{results.sentence}\n" if results.sentence else "",
         f"![{name}: distance of samples against bits/dim](docs/study/{name}/agreement.png)\n",
-        "All five embedded models, their samples and the paper's own numbers beside them: [the study](docs/study.md).\n",
+        "More models, their samples, and the paper's own numbers beside ours: [the zoo's studies](docs/zoo-study.md).\n",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def overview(names: list[str]) -> str:
+    """A line for each model: what 32 steps lose, and whether samples tell the same."""
+    lines = [
+        f"| at {FEW} steps | bits/dim above all steps: even, quadratic, DP | distance of samples: even, quadratic, DP | "
+        "of all steps | of real images | rank correlation | fewer bits/dim, smaller distance |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    for name in names:
+        results = StudyResults.load(KEPT / name / "results.json")
+        agreement, curves, T = results.agreement, results.curves, results.T
+        assert agreement is not None
+        assert results.floor is not None
+        all_steps = curves["dp"][T][0]
+        gaps = ", ".join(f"{curves[stride][FEW][0] - all_steps:+.3f}" for stride in STRIDES)
+        found = [each for stride in STRIDES if (each := results.distance_at(stride, FEW)) is not None]
+        every = results.distance_at("dp", T)
+        assert every is not None
+        lines.append(
+            f"| [{name}](#{name}) | {gaps} | {', '.join(f'{each.frechet:.2f}' for each in found)} | {every.frechet:.2f} | "
+            f"{results.floor.frechet:.2f} | {agreement.correlation:+.2f} | {agreement.same_order} of {agreement.pairs} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def section(name: str) -> str:
