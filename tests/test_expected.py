@@ -6,12 +6,12 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from small_network import IMAGES, denoiser_of
 
 from dpstride.cli import expected
 from dpstride.statistics import workers
 from dpstride.statistics.data import Samples
 from dpstride.statistics.workers import Workers
+from small_network import IMAGES, denoiser_of
 
 TICK = 3.0  # seconds between any two looks at the clock
 
