@@ -17,6 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from PIL import Image
+
 from dpstride import zoo
 from dpstride.evaluate.comparison import STRIDES
 from dpstride.report.paper import beside
@@ -57,14 +59,21 @@ def run(name: str, more: list[str]) -> None:
     print("$", *words, flush=True)
     program = Path(sys.executable).with_name(words[0])
     subprocess.run([str(program), *words[1:]], check=True, cwd=ROOT, env=os.environ | ENVIRONMENT)
+    keep(name, words)
+
+
+def keep(name: str, words: list[str]) -> None:
+    """Copy what the pages show, and the command that made it."""
     kept = KEPT / name
     kept.mkdir(parents=True, exist_ok=True)
     shutil.copy(RUNS / name / "results.json", kept)
     for figure in FIGURES:
-        for suffix in ("png", "svg"):
-            source = RUNS / name / "figures" / f"{figure}.{suffix}"
-            if source.is_file():
-                shutil.copy(source, kept)
+        source = RUNS / name / "figures" / f"{figure}.png"
+        if figure == "samples":  # grey images: a third of the file, and nothing that an .svg would show better
+            Image.open(source).convert("L").save(kept / source.name, optimize=True)
+        else:
+            shutil.copy(source, kept)
+            shutil.copy(source.with_suffix(".svg"), kept)
     (kept / "command.txt").write_text(" ".join(words) + "\n", encoding="utf-8")
 
 
