@@ -1,6 +1,7 @@
-"""The pictures of docs/report.md, taken of a demo's page in headless Chromium.
+"""The pictures of docs/report.md, taken of the pages of a demo and of a study in headless Chromium.
 
     make demo && .venv/bin/python benchmarks/screenshots.py demo
+    .venv/bin/python benchmarks/screenshots.py runs/study/fashion-simple
 
 Needs Chromium and chromedriver (Debian: apt install chromium chromium-driver), as the tests of the page do.
 """
@@ -40,6 +41,11 @@ def top_of(browser: Browser, selector: str) -> int:
     return int(browser.script(f"return {rectangle}.top + window.scrollY", selector))
 
 
+def hide_bar(browser: Browser) -> None:
+    """The bar with the slider would stand where it sticks, in the middle of the picture."""
+    browser.script("document.getElementById('control').style.position = 'static'")
+
+
 def save(picture: Image.Image, name: str) -> None:
     picture.quantize(COLOURS).save(FIGURES / f"report-{name}.png", optimize=True)
     print(f"docs/figures/report-{name}.png, {picture.width} × {picture.height}")
@@ -47,23 +53,30 @@ def save(picture: Image.Image, name: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="what `dpstride demo` wrote")
+    parser.add_argument("folder", type=Path, help="what `dpstride demo` or `dpstride study` wrote")
     folder = parser.parse_args().folder.resolve()
     browser = Browser.start()
     try:
         browser.open(folder, width=WIDE)
+        if (folder / "results.json").is_file():
+            hide_bar(browser)
+            top, bottom = (
+                top_of(browser, "#distances-part") - 4,
+                top_of(browser, "section[aria-labelledby=provenance-title]") - 4,
+            )
+            save(whole(browser, WIDE).crop((0, top, WIDE, bottom)), "study")
+            return
         save(whole(browser, WIDE).crop((0, 0, WIDE, 1800)), "light")
         browser.open(folder, width=WIDE, scheme="dark")
         browser.choose(16)
-        # The bar with the slider would stand where it sticks, in the middle of the picture.
-        browser.script("document.getElementById('control').style.position = 'static'")
+        hide_bar(browser)
         top, bottom = (
             top_of(browser, "section[aria-labelledby=path-title]") - 16,
             top_of(browser, "#samples-part") - 4,
         )
         save(whole(browser, WIDE).crop((0, top, WIDE, bottom)), "dark")
         browser.open(folder, width=NARROW)
-        browser.script("document.getElementById('control').style.position = 'static'")
+        hide_bar(browser)
         page = whole(browser, NARROW)
         columns = [page.crop((0, i * NARROW_HEIGHT, NARROW, (i + 1) * NARROW_HEIGHT)) for i in range(3)]
         strip = Image.new("RGB", (3 * NARROW + 2 * GAP, NARROW_HEIGHT), "white")

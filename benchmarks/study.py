@@ -86,15 +86,19 @@ def write_pages() -> None:
 
 
 def summary(name: str) -> str:
-    """The paper's table for one model, with its command and what was found about samples."""
+    """The paper's table for one model, with its command and what was found about samples; its curves are at the top."""
     results = StudyResults.load(KEPT / name / "results.json")
     command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
     parts = [
-        f"`{command}` (seed 0):\n",
+        f"The figure at the top and this table are of `{name}`, a small network of garments that comes with the package "
+        f"([the zoo](docs/zoo.md)), by `{command}` (seed 0):\n",
         study_tables(results)[0].markdown(),
+        f"{results.comparison.sentence()} The standard errors are of images that all strides share: differences between "
+        "strides are far more certain than each number. All steps can be worse than few: a network that is poor at the "
+        "lowest noise must visit it there ([why](docs/method.md#9-when-more-steps-hurt)).\n",
         f"{results.sentence}\n" if results.sentence else "",
-        f"![{name}: distance of samples against bits/dim](docs/study/{name}/agreement.png)\n",
-        "More models, their samples, and the paper's own numbers beside ours: [the zoo's studies](docs/zoo-study.md).\n",
+        "All experiments, samples and more models, with the paper's own numbers beside ours: [the zoo's "
+        "studies](docs/zoo-study.md).\n",
     ]
     return "\n".join(part for part in parts if part)
 

@@ -176,15 +176,27 @@ def _draw_distance(
         label = f"real images, {results.floor.samples:,} held out"
         axes.axhline(value(results.floor), color="0.5", linewidth=0.9, linestyle="-.", zorder=0, label=label)
         measured.append(value(results.floor))
-    if min(measured) > 0.0 and max(measured) > 10.0 * min(measured):
-        axes.set_yscale("log")
+    _scale(axes, measured)
     axes.set_xscale("log", base=2)
     axes.set_xticks(budgets, ["all" if K == results.T else str(K) for K in budgets])
     axes.xaxis.minorticks_off()
     axes.set_xlabel("refinement steps K")
-    bars = "" if error is None else " (bars: ± 2 standard errors)"
-    axes.set_ylabel(printable(name, 60) + bars, fontsize=9, parse_math=False)
+    axes.set_ylabel(printable(name, 60), fontsize=9, parse_math=False)
+    if error is not None:
+        axes.set_title("bars: ± 2 standard errors", fontsize=8, loc="right")
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _scale(axes: Any, measured: list[float]) -> None:
+    """Logarithmic, with plain numbers at 1, 2 and 5, where distances span more than a decade."""
+    if min(measured) <= 0.0 or max(measured) <= 10.0 * min(measured):
+        return
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _shown(error: float) -> float:
@@ -214,8 +226,7 @@ def _draw_agreement(figure: Any, results: StudyResults) -> None:
                     color=style["color"],
                 )  # fmt: skip
     measured = [each.frechet for each in results.distances]
-    if min(measured) > 0.0 and max(measured) > 10.0 * min(measured):
-        axes.set_yscale("log")
+    _scale(axes, measured)
     axes.set_xlabel("bits/dim, held-out (labels: steps)")
     axes.set_ylabel(printable(results.distance_name, 60), parse_math=False)
     rho = math.nan if results.agreement is None else results.agreement.correlation
