@@ -19,10 +19,11 @@ from pathlib import Path
 
 from PIL import Image
 
-from dpstride import zoo
+from dpstride import ScheduleSet, Statistics, even_stride, quadratic_stride, score, zoo
 from dpstride.evaluate.comparison import STRIDES
 from dpstride.report.paper import beside
 from dpstride.report.tables import study_tables
+from dpstride.report.text import NAMES
 from dpstride.study.results import StudyResults
 from page import write
 
@@ -74,7 +75,28 @@ def keep(name: str, words: list[str]) -> None:
         else:
             shutil.copy(source, kept)
             shutil.copy(source.with_suffix(".svg"), kept)
+    (kept / "losses.txt").write_text(losses(name), encoding="utf-8")
     (kept / "command.txt").write_text(" ".join(words) + "\n", encoding="utf-8")
+
+
+def losses(name: str) -> str:
+    """Where along paths of few steps the bits are lost, on held-out data."""
+    schedules = ScheduleSet.load(RUNS / name / "schedules.json")
+    heldout = Statistics.load(RUNS / name / "heldout.safetensors")
+    lines = [
+        "| where bits/dim are lost | decoder, from t = | other steps | the costliest of them |",
+        "|---|---:|---:|---:|",
+    ]
+    for K in (8, FEW):
+        strides = [even_stride(schedules.process, K), quadratic_stride(schedules.process, K), schedules[K]]
+        for stride, found in zip(STRIDES, score(heldout, map(schedules.adopt, strides)), strict=True):
+            steps, terms = found.steps, found.terms["steps"]
+            worst = max(range(len(terms)), key=terms.__getitem__)
+            lines.append(
+                f"| {K} steps, {NAMES[stride]} | {found.terms['decoder']:.3f}, {steps[-2]} | {sum(terms):.3f} | "
+                f"{terms[worst]:.3f}, {steps[worst]} → {steps[worst + 1]} |"
+            )
+    return "\n".join(lines) + "\n"
 
 
 def write_pages() -> None:
@@ -132,6 +154,7 @@ def section(name: str) -> str:
     objective = zoo.describe(name)["objective"]
     command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
     parts = [f"### {name}\n", f"```console\n$ {command}\n```\n", beside(results, objective)]
+    parts += [(KEPT / name / "losses.txt").read_text(encoding="utf-8")]
     parts += [table.markdown() for table in study_tables(results)]
     parts += [f"{results.sentence}\n"] if results.sentence else []
     parts += [f"- {note}" for note in results.notes]
