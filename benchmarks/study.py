@@ -118,11 +118,30 @@ def summary(name: str) -> str:
         f"{results.comparison.sentence()} The standard errors are of images that all strides share: differences between "
         "strides are far more certain than each number. All steps can be worse than few: a network that is poor at the "
         "lowest noise must visit it there ([why](docs/method.md#9-when-more-steps-hurt)).\n",
-        f"{results.sentence}\n" if results.sentence else "",
-        "All experiments, samples and more models, with the paper's own numbers beside ours: [the zoo's "
-        "studies](docs/zoo-study.md).\n",
+        "**Samples.** "
+        + samples_sentence(results)
+        + " All experiments, pictures of samples, and the paper's own numbers "
+        "beside ours: [the zoo's studies](docs/zoo-study.md).\n",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def samples_sentence(results: StudyResults) -> str:
+    """At which budgets the best likelihood does not have the best samples, in plain words."""
+    budgets = sorted({each.budget for each in results.distances if each.budget < results.T})
+    least = {
+        K: min((each for each in results.distances if each.budget == K), key=lambda each: each.frechet) for K in budgets
+    }
+    farther = [str(K) for K in budgets if least[K].stride != "dp"]
+    if not farther:
+        return "The DP stride also has the smallest distance to real images at every budget that was sampled."
+    where = f"{', '.join(farther[:-1])} and {farther[-1]}" if farther[1:] else farther[0]
+    sampled = ", ".join(map(str, budgets))
+    return (
+        f"Fewer bits/dim are not better samples. Along the DP stride they are farther from real images than along an even or "
+        f"quadratic one at {where} steps (measured at {sampled}). For looks in few steps, see [schedules for deterministic "
+        "samplers](docs/beyond/trajectory.md) and [for both](docs/beyond/mixed.md)."
+    )
 
 
 def overview(names: list[str]) -> str:

@@ -426,7 +426,8 @@ def test_a_schedule_of_a_subset_grid_is_worth_the_same_on_the_full_grid(variance
 def test_a_schedule_of_another_process_is_refused() -> None:
     case = CASES["uint8, linear"]
     with pytest.raises(
-        ValueError, match=r"The schedule was made for the process 'cosine'.*of which that is not a subset"
+        ValueError,
+        match=r"The schedule was made for the process 'cosine'.*of which that is not a subset\. Optimise on this model\.$",
     ):
         case.direct(even_stride(ForwardProcess.cosine(12), 3), seed=0)
     with pytest.raises(ValueError, match=r"estimated on the process 'linear'.*not on 'cosine'.*Estimate them again"):

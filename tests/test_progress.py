@@ -205,6 +205,15 @@ def test_a_damaged_shard_is_named_and_only_its_pieces_are_lost(damage: Any, whic
             r"other work: model\.clip \(there \[-1\.0, 1\.0\], here None\) differ",
         ),
         ({"version": "2"}, r"other work: version \(there None, here '2'\) differ"),
+        # What a person has said before what follows from it, and no wall of hashes.
+        (
+            {"data": {"fingerprint": "ab"}, "seed": 5},
+            r"work: seed \(there 0, here 5\), data\.fingerprint \(there None, here 'ab'\) differ",
+        ),
+        (
+            {"a.fingerprint": 1, "b": 2, "c": 3, "d": 4, "e": 5, "seed": 6},
+            r"work: seed .*, b .*, c .*, d \(there None, here 4\) and 2 more differ",
+        ),
     ],
 )
 def test_other_work_is_refused_and_kept(identity: dict[str, Any], message: str, tmp_path: Path) -> None:

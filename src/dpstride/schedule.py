@@ -163,9 +163,13 @@ class ScheduleSet:
 
     def __getitem__(self, budget: int) -> Schedule:
         if budget not in self.entries:
+            T = self.process.T
+            more = (
+                ", or solve again for more budgets (max_budget)" if budget <= T else f"; no path has more than T = {T}"
+            )
             raise ValueError(
                 f"There is no schedule of {budget} steps here; budgets are {_spans(sorted(self.entries))}. Ask for one of "
-                "them, or solve again for more budgets (max_budget)."
+                f"them{more}."
             )
         steps, bpd, standard_error = self.entries[budget]
         return self.adopt(Schedule(self.process, steps, self.stride, bpd, standard_error, provenance=self.provenance))

@@ -37,6 +37,8 @@ def test_a_function_runs_the_users_code(tmp_path, monkeypatch):
         "import dpstride\n"
         "def make(T=10):\n"
         "    return dpstride.Denoiser(lambda x, t: 0 * x, dpstride.ForwardProcess.cosine(T))\n"
+        "def named():\n"
+        "    return dpstride.Denoiser(lambda x, t: 0 * x, dpstride.ForwardProcess.cosine(9), name='mine')\n"
         "def wrong():\n"
         "    return 3\n"
     )
@@ -46,6 +48,8 @@ def test_a_function_runs_the_users_code(tmp_path, monkeypatch):
     assert isinstance(model, LoadedModel)
     assert model.denoiser.process.T == 12
     assert "ran your code" in model.describe()
+    assert model.denoiser.name == "my_denoisers:make"  # as typed, since it was given no name
+    assert load_model("my_denoisers:named").denoiser.name == "mine"
     for text, message in (
         ("my_denoisers:wrong", r"must return a dpstride\.Denoiser"),
         ("my_denoisers:none", "has no function"),

@@ -542,6 +542,17 @@ def test_a_study_shows_distances_ablation_and_samples(browser: Browser, copied: 
     ]
     assert [float(row[3]) for row in rows] == pytest.approx([each.frechet for each in results.distances], rel=5e-3)
     assert browser.text("#agreement-sentence") == results.sentence
+    # An error bar stands on its own marker, beside those of the other strides.
+    for stride, middle in (("dp", "cx"), ("even", "x")):
+        marks = (
+            f"[...document.querySelectorAll('#kernel .dot.{stride}')].map((m) => Number(m.getAttribute('{middle}')))"
+        )
+        whiskers = f"[...document.querySelectorAll('#kernel .whisker.{stride}')]"
+        bars = f"{whiskers}.map((w) => parseFloat(w.getAttribute('d').slice(1)))"
+        shift = 4.5 if stride == "even" else 0.0
+        found = browser.script(f"return {bars}")
+        assert found
+        assert found == pytest.approx([at + shift for at in browser.script(f"return {marks}")][: len(found)], abs=0.11)
     ablation = results.ablation
     assert ablation is not None
     cells = browser.script(

@@ -198,6 +198,13 @@ def _warnings(
     found = []
     budgets = schedules.budgets
     best = _best_budget(curves["dp"])
+    levels = heldout.data_range.levels
+    if levels is not None and curves["dp"][best][0] > math.log2(levels):
+        found.append(
+            f"The best budget has {curves['dp'][best][0]:.3f} bits/dim; writing the {levels} levels down as they are takes "
+            f"{math.log2(levels):g}. Either this model has not learnt these data, or it is told wrongly: check predicts, "
+            "time_input, the process and the data range."
+        )
     last = curves["dp"][budgets[-1]]
     if curves["dp"][best][0] < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
         near = min(K for K, (bpd, _) in curves["dp"].items() if bpd <= curves["dp"][best][0] + NEGLIGIBLE)
@@ -205,13 +212,6 @@ def _warnings(
         found.append(
             f"More steps hurt here: the best budget is K = {best} with {curves['dp'][best][0]:.3f} bits/dim{within}, and "
             f"{budgets[-1]} steps have {last[0]:.3f}. {_reason(schedules.options)}"
-        )
-    levels = heldout.data_range.levels
-    if levels is not None and curves["dp"][best][0] > math.log2(levels):
-        found.append(
-            f"The best budget has {curves['dp'][best][0]:.3f} bits/dim; writing the {levels} levels down as they are takes "
-            f"{math.log2(levels):g}. Either this model has not learnt these data, or it is told wrongly: check predicts, "
-            "time_input, the process and the data range."
         )
     middle = min(budgets, key=lambda budget: abs(budget - 32))
     (seen, seen_error), (unseen, unseen_error) = chosen[middle], curves["dp"][middle]

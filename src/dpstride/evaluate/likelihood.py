@@ -146,10 +146,12 @@ def steps_on(process: ForwardProcess, schedule: Schedule) -> tuple[int, ...]:
     if schedule.process.is_grid_of(process):
         where = np.searchsorted(process.origin, schedule.process.origin[list(schedule.steps)])
         return tuple(int(i) for i in where)
+    elsewhere = ""
+    if process.kind == "continuous":
+        elsewhere = ", or put the model on the schedule's grid with denoiser.on_grid(schedule.process)"
     raise ValueError(
         f"The schedule was made for the process {schedule.process.name!r} (T = {schedule.process.T}), and this model has "
-        f"{process.name!r} (T = {process.T}), of which that is not a subset. Optimise on this model, or put the model on "
-        "the schedule's grid with denoiser.on_grid(schedule.process)."
+        f"{process.name!r} (T = {process.T}), of which that is not a subset. Optimise on this model{elsewhere}."
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..denoiser import Denoiser
+from ..fingerprint import name_of
 from ..statistics.files import import_function
 from .loaded import LoadedModel, UnsupportedModelError
 
@@ -65,6 +66,8 @@ def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel:
         pass
     result = function(**flags)
     if isinstance(result, Denoiser):
+        if result.name == name_of(result.network):  # none was given: what the user typed says more
+            result.name = name
         return LoadedModel(result, notes=(f"made by {name}, which ran your code",))
     if isinstance(result, LoadedModel):
         return result

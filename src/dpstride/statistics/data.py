@@ -203,7 +203,8 @@ def _to_values(x: Tensor, data_range: DataRange) -> Tensor:
     if least_value < low - slack or most_value > high + slack:
         raise ValueError(
             f"data_range={data_range.describe()!r} means values in [{low:g}, {high:g}], but the data spans "
-            f"[{least_value:g}, {most_value:g}]. Scale it (8-bit images: x / 127.5 - 1), or say data_range='continuous'."
+            f"[{least_value:g}, {most_value:g}]. Scale it (8-bit images: x / 127.5 - 1), or say "
+            "data_range='continuous' (--data-range continuous)."
         )
     position = (x.double() - low) / data_range.step
     level = position.round()
@@ -212,7 +213,7 @@ def _to_values(x: Tensor, data_range: DataRange) -> Tensor:
         raise ValueError(
             f"data_range={data_range.describe()!r} means {levels} levels from {low:g} to {high:g}, but a value lies "
             f"{off:.3f} of a step off its level.{hint} Resized or augmented images lose their levels: round them to 8 "
-            "bits again, or say data_range='continuous'."
+            "bits again, or say data_range='continuous' (--data-range continuous)."
         )
     return level.to(storage)
 

@@ -24,6 +24,7 @@ __all__ = ["BusyError", "OtherWorkError", "Progress", "ProgressError", "check_id
 FORMAT = "dpstride-progress"
 SECONDS = 5.0  # at most so much finished work is not yet on the disk
 BYTES = 1 << 26  # and at most so much memory
+SHOWN = 4  # of the things in which other work differs
 
 
 class OtherWorkError(ValueError):
@@ -157,15 +158,14 @@ def check_identity(
     here: dict[str, Any],
     remedy: str = "Give another output, or remove it.",
 ) -> None:
-    """Refuse work of another identity, saying what differs."""
+    """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints."""
     old, new = _flat(there), _flat(here)
-    different = [
-        f"{name} (there {old.get(name)!r}, here {new.get(name)!r})"
-        for name in dict.fromkeys([*new, *old])
-        if old.get(name) != new.get(name)
-    ]
-    if different:
-        raise OtherWorkError(f"{where} holds other work: {', '.join(different)} differ. {remedy}")
+    names = [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
+    names.sort(key=lambda name: "fingerprint" in name)
+    if names:
+        different = [f"{name} (there {old.get(name)!r}, here {new.get(name)!r})" for name in names[:SHOWN]]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise OtherWorkError(f"{where} holds other work: {', '.join(different)}{more} differ. {remedy}")
 
 
 def _flat(identity: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -334,13 +334,14 @@ function drawDistance(report, container, name, value, error) {
   const everything = [];
   for (const stride of ['quadratic', 'even', 'dp']) {
     const found = points.filter((point) => (point.stride === stride || (point.stride === 'all' && point.budget === report.T)) && Number.isFinite(value(point)));
-    plot.svg.append(shape('path', {class: `line ${stride}`, d: lineThrough(found.map((point) => [x(point.budget), y(value(point))]))}));
+    const shift = error ? {quadratic: 5, even: -5, dp: 0}[stride] : 0; // bars side by side
+    const at = (point) => x(point.budget) + (point.stride === 'all' ? 0 : shift);
+    plot.svg.append(shape('path', {class: `line ${stride}`, d: lineThrough(found.map((point) => [at(point), y(value(point))]))}));
     for (const point of found) {
-      const [px, py] = [round(x(point.budget)), round(y(value(point)))];
-      const shift = point.stride === 'all' ? 0 : {quadratic: 5, even: -5, dp: 0}[stride]; // bars side by side
+      const [px, py] = [round(at(point)), round(y(value(point)))];
       if (error && Number.isFinite(error(point))) {
         const [bottom, top] = bars(point).map((each) => round(y(each)));
-        plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${px + shift} ${top}V${bottom}`}));
+        plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${px} ${top}V${bottom}`}));
       }
       plot.svg.append(MARKERS[point.stride](px, py));
       everything.push([px, py, point]);
