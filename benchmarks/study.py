@@ -161,8 +161,10 @@ def overview(names: list[str]) -> str:
         found = [each for stride in STRIDES if (each := results.distance_at(stride, FEW)) is not None]
         every = results.distance_at("dp", T)
         assert every is not None
+        distances = ", ".join(f"{each.frechet:.2f}" for each in found)
+        fewer = f" ({every.samples} samples)" if every.samples < found[0].samples else ""
         lines.append(
-            f"| [{name}](#{name}) | {gaps} | {', '.join(f'{each.frechet:.2f}' for each in found)} | {every.frechet:.2f} | "
+            f"| [{name}](#{name}) | {gaps} | {distances} | {every.frechet:.2f}{fewer} | "
             f"{results.floor.frechet:.2f} | {agreement.correlation:+.2f} | {agreement.same_order} of {agreement.pairs} |"
         )
     return "\n".join(lines) + "\n"

@@ -205,7 +205,7 @@ class Study:
                 continue
             notes.append(
                 f"All {every.budget:,} steps were sampled {every.samples:,} times, the others {asked:,} times: its Fréchet "
-                "distance is a little too large beside theirs, its kernel distance is not."
+                "distance is too large beside theirs, by what falls as 1/samples; its kernel distance is not."
             )
         return sorted(distances, key=lambda each: (each.budget, order[each.stride])), floor
 
