@@ -175,7 +175,7 @@ def test_a_network_that_counts_itself_can_be_resumed(tmp_path: Path) -> None:
     [
         (r"seed \(there 0, here 1\)", {"seed": 1}),
         (r"data\.fingerprint", {"data": IMAGES.flip(0)}),
-        (r"data\.fingerprint .*, data\.samples \(there 37, here 30\)", {"samples": 30}),
+        (r"data\.samples \(there 37, here 30\), data\.fingerprint .*", {"samples": 30}),
         ("process", {"process": ForwardProcess.cosine(9)}),
         ("process", {"process": PROCESS.subset([1, 9])}),
         (r"model\.clip \(there None, here \[-1\.0, 1\.0\]\)", {"denoiser": denoiser_of(clip=(-1, 1))}),
@@ -216,7 +216,7 @@ def test_a_checkpoint_with_other_weights_version_or_range_is_refused(
         network_of(denoiser).weight += 0.1
     with pytest.raises(ValueError, match=r"holds other work: model\.fingerprint .* differ"):
         run(denoiser=denoiser, checkpoint=path)
-    with pytest.raises(ValueError, match=r"holds other work: data\.fingerprint .*, data_range .* differ"):
+    with pytest.raises(ValueError, match=r"holds other work: data_range .*, data\.fingerprint .* differ"):
         estimate(denoiser_of(), IMAGES, data_range=("levels", 256, 0, 1), checkpoint=path, progress=False)
 
 

@@ -170,6 +170,14 @@ def test_the_table_says_what_the_results_say(folder: Path, results: StudyResults
     assert results.sentence in (folder / "tables.txt").read_text(encoding="utf-8")
 
 
+def test_a_distance_of_fewer_samples_is_compared_with_none(results: StudyResults) -> None:
+    assert results.comparable == results.distances
+    fewer = tuple(replace(each, samples=12) if each.stride == ALL else each for each in results.distances)
+    found = replace(results, distances=fewer).comparable
+    assert found == tuple(each for each in results.distances if each.stride != ALL)
+    assert len(found) == len(results.distances) - 1
+
+
 def test_a_dry_run_counts_and_does_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*WORDS, "--dry-run", "--json"]
     words[words.index("out")] = "nothing"

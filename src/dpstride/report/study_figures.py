@@ -155,8 +155,9 @@ def _draw_distance(
     error: Callable[[Distance], float] | None,
 ) -> None:
     budgets = sorted({each.budget for each in results.distances})
+    shown = results.comparable if error is None else results.distances
     for i, stride in enumerate(STRIDES):
-        found = [each for K in budgets if (each := results.distance_at(stride, K)) is not None]
+        found = [each for K in budgets if (each := results.distance_at(stride, K)) in shown and each is not None]
         if not found:
             continue
         style = {key: STYLES[stride][key] for key in ("color", "linestyle", "label")}
@@ -171,6 +172,9 @@ def _draw_distance(
             capsize=2,
             **style,
         )
+    for each in (each for each in results.distances if each not in shown):  # biased, so apart from the lines
+        label = f"all steps, {each.samples:,} samples only"
+        axes.plot(each.budget, value(each), MARKERS[ALL], color="0.4", fillstyle="none", markersize=10, label=label)
     measured = [value(each) for each in results.distances]
     if results.floor is not None:
         label = f"real images, {results.floor.samples:,} held out"
@@ -217,7 +221,9 @@ def _draw_agreement(figure: Any, results: StudyResults) -> None:
             linewidth=0.9,
             marker=MARKERS[stride],
             markersize=11 if stride == ALL else 6,
-            **style,
+            fillstyle="full" if found[0] in results.comparable else "none",
+            **style
+            | ({} if found[0] in results.comparable else {"label": f"all steps, {found[0].samples:,} samples only"}),
         )
         for each in found:
             if stride != ALL:

@@ -111,6 +111,12 @@ class StudyResults:
         if any(not 1 <= each.budget <= self.T for each in self.distances):
             raise ValueError(f"a distance is of a budget outside 1 … {self.T}")
 
+    @property
+    def comparable(self) -> tuple[Distance, ...]:
+        """Distances of as many samples as any has; a Fréchet distance of fewer is larger for that alone."""
+        most = max((each.samples for each in self.distances), default=0)
+        return tuple(each for each in self.distances if each.samples == most)
+
     def distance_at(self, stride: str, budget: int) -> Distance | None:
         """The distance of a stride at a budget; at all steps every stride has the same."""
         wanted = {stride, ALL} if budget == self.T else {stride}

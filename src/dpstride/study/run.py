@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,6 @@ class Study:
         distances, floor = self._distances(output / "features", schedules, comparison, notes, progress, say)
         if not main:
             return None
-        scored = [(each.budget, each.bpd, each.frechet) for each in distances if each.bpd is not None]
         results = StudyResults(
             model=dict(comparison.model),
             process={"name": schedules.process.name, "kind": schedules.process.kind, "T": schedules.process.T},
@@ -123,9 +122,10 @@ class Study:
             distances=tuple(distances),
             floor=floor,
             ablation=ablation,
-            agreement=agree(scored) if scored else None,
             notes=tuple(dict.fromkeys(notes)),
         )
+        scored = [(each.budget, each.bpd, each.frechet) for each in results.comparable if each.bpd is not None]
+        results = replace(results, agreement=agree(scored) if scored else None)
         results.save(output / "results.json")
         return results
 

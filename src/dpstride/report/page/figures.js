@@ -336,7 +336,9 @@ function drawDistance(report, container, name, value, error) {
     const found = points.filter((point) => (point.stride === stride || (point.stride === 'all' && point.budget === report.T)) && Number.isFinite(value(point)));
     const shift = error ? {quadratic: 5, even: -5, dp: 0}[stride] : 0; // bars side by side
     const at = (point) => x(point.budget) + (point.stride === 'all' ? 0 : shift);
-    plot.svg.append(shape('path', {class: `line ${stride}`, d: lineThrough(found.map((point) => [at(point), y(value(point))]))}));
+    // A Fréchet distance of fewer samples is larger for that alone, so it stands apart; a kernel distance is not.
+    const joined = found.filter((point) => error || point.samples === mostSamples(points));
+    plot.svg.append(shape('path', {class: `line ${stride}`, d: lineThrough(joined.map((point) => [at(point), y(value(point))]))}));
     for (const point of found) {
       const [px, py] = [round(at(point)), round(y(value(point)))];
       if (error && Number.isFinite(error(point))) {
@@ -350,6 +352,7 @@ function drawDistance(report, container, name, value, error) {
   tipsAt(plot, report, everything, (point) => `${significant(value(point))}${error && Number.isFinite(error(point)) ? ` ± ${significant(error(point))}` : ''}`);
 }
 
+const mostSamples = (points) => Math.max(...points.map((point) => point.samples));
 const strideName = (report, stride) => (stride === 'all' ? 'all steps' : report.names[stride]);
 
 function tipsAt(plot, report, points, words) {
@@ -359,6 +362,8 @@ function tipsAt(plot, report, points, words) {
       `${grouped(point.samples)} samples`, ...(point.bpd === null ? [] : [`${fixed(point.bpd)} bits/dim`])]);
   }, () => {});
 }
+
+const allLabel = (point, points) => (point.samples < mostSamples(points) ? `all, ${grouped(point.samples)} samples only` : 'all');
 
 function drawAgreement(report) {
   const points = report.study.distances.points.filter((point) => point.bpd !== null && point.frechet !== null);
@@ -378,7 +383,7 @@ function drawAgreement(report) {
     if (stride !== 'all' && found.length) plot.svg.append(shape('path', {class: `line thin ${stride}`, d: lineThrough(found.map((point) => [x(point.bpd), y(point.frechet)]))}));
     for (const point of found) {
       const [px, py] = [round(x(point.bpd)), round(y(point.frechet))];
-      plot.svg.append(MARKERS[stride](px, py), shape('text', {class: 'label', x: px + 8, y: py - 6}, stride === 'all' ? 'all' : grouped(point.budget)));
+      plot.svg.append(MARKERS[stride](px, py), shape('text', {class: 'label', x: px + 8, y: py - 6}, stride === 'all' ? allLabel(point, points) : grouped(point.budget)));
       everything.push([px, py, point]);
     }
   }
