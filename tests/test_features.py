@@ -281,9 +281,9 @@ def test_normalisations_fold_into_convolutions() -> None:
 def test_training_learns_and_repeats_itself() -> None:
     images, labels = zoo.load_data("fashion-train")[:512], zoo.load_labels("fashion-train")[:512]
     two = labels < 2  # T-shirts and trousers
-    network = train_classifier(images[two], labels[two], 8, seed=1, batch_size=16)
-    # Guessing is right half the time. After so few steps the rest hangs on rounding, which differs between processors.
-    assert accuracy(network, images[two], labels[two]) > 0.8
+    # Long enough that the outcome does not hang on rounding, which differs between processors.
+    network = train_classifier(images[two], labels[two], 16, seed=1, batch_size=16)
+    assert accuracy(network, images[two], labels[two]) > 0.9
     once, again = (train_classifier(images[two], labels[two], 1, seed=1, batch_size=32) for _ in range(2))
     for one, other in zip(once.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)

@@ -173,8 +173,7 @@ def _draw_distance(
             **style,
         )
     for each in (each for each in results.distances if each not in shown):  # biased, so apart from the lines
-        label = f"all steps, {each.samples:,} samples only"
-        axes.plot(each.budget, value(each), MARKERS[ALL], color="0.4", fillstyle="none", markersize=10, label=label)
+        axes.plot(each.budget, value(each), MARKERS[ALL], markersize=10, **_apart(each))
     measured = [value(each) for each in results.distances]
     if results.floor is not None:
         label = f"real images, {results.floor.samples:,} held out"
@@ -189,6 +188,11 @@ def _draw_distance(
     if error is not None:
         axes.set_title("bars: ± 2 standard errors", fontsize=8, loc="right")
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _apart(each: Distance) -> dict[str, Any]:
+    """How a distance of fewer samples than the others is drawn."""
+    return {"color": "0.4", "fillstyle": "none", "label": f"all steps, {each.samples:,} samples only"}
 
 
 def _scale(axes: Any, measured: list[float]) -> None:
@@ -221,9 +225,7 @@ def _draw_agreement(figure: Any, results: StudyResults) -> None:
             linewidth=0.9,
             marker=MARKERS[stride],
             markersize=11 if stride == ALL else 6,
-            fillstyle="full" if found[0] in results.comparable else "none",
-            **style
-            | ({} if found[0] in results.comparable else {"label": f"all steps, {found[0].samples:,} samples only"}),
+            **style if found[0] in results.comparable else _apart(found[0]),
         )
         for each in found:
             if stride != ALL:
