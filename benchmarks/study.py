@@ -37,7 +37,8 @@ ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",  # glibc: keep freed memory, which every pass wants again
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
 }
-LONG = ["--heldout-samples", "64", "--all-samples", "80"]  # where every sample costs 4,000 evaluations
+# Where every sample costs 4,000 evaluations: fewer of them, in batches that two processes share.
+LONG = ["--heldout-samples", "64", "--all-samples", "40", "--batch-size", "20"]
 FEW = 32
 FIGURES = {
     "bits_per_dim": "held-out bits/dim against the number of steps",

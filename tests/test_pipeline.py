@@ -160,6 +160,20 @@ def test_the_best_budget_is_named_when_more_steps_hurt() -> None:
     assert f"the best budget is K = {compare(schedules, heldout).best_budget}" in warning
 
 
+def test_a_model_worse_than_none_gets_no_number_of_steps() -> None:
+    """Eight bits write a level down as it is; a network that is told wrongly needs more, and no path is close to good."""
+    process = ForwardProcess.linear(20)
+    rng = np.random.default_rng(0)
+    images, others = (rng.integers(0, 256, (30, 2), dtype=np.uint8) for _ in range(2))
+    wrong = Denoiser(lambda x, t: torch.full_like(x, 0.9), process, predicts="x0", shape=(2,))
+    found = compare(optimise(wrong, images, progress=False), estimate(wrong, others, seed=5, progress=False))
+    assert found.raw == 8.0
+    assert found.curves["dp"][found.best_budget][0] > 8.0
+    assert found.sentence().startswith("This model is worse than none on held-out data")
+    assert found.warnings[0].startswith("The best budget has")
+    assert "within 0.1 bits/dim" in dataclasses.replace(found, raw=1000.0).sentence()
+
+
 # --- what is recorded ------------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from dpstride import (
 )
 from dpstride.cli import _run
 from dpstride.evaluate.ablation import Ablation
+from dpstride.evaluate.comparison import STRIDES
 from dpstride.evaluate.features.extractor import to_levels
 from dpstride.report.paper import BUDGETS, PAPER, beside, pattern
 from dpstride.report.tables import Table, study_tables
@@ -176,6 +177,14 @@ def test_a_distance_of_fewer_samples_is_compared_with_none(results: StudyResults
     found = replace(results, distances=fewer).comparable
     assert found == tuple(each for each in results.distances if each.stride != ALL)
     assert len(found) == len(results.distances) - 1
+
+
+def test_results_and_page_name_the_same_best_budget(results: StudyResults, tmp_path: Path) -> None:
+    """Files keep six digits, so a seventh must not choose."""
+    curve = {1: (3.0, 0.1), 2: (2.0000011, 0.1), 3: (2.0000009, 0.1), 4: (2.5, 0.1)}
+    exact = replace(results, curves=dict.fromkeys(STRIDES, curve))
+    exact.save(tmp_path / "results.json")
+    assert exact.comparison.best_budget == StudyResults.load(tmp_path / "results.json").comparison.best_budget == 2
 
 
 def test_a_dry_run_counts_and_does_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,6 +146,10 @@ def test_every_verb_speaks_to_machines(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["find", "fashion-simpel", "data.npy", "-o", "out"], "Did you mean fashion-simple?"),
         (["find", "my-model", "data.npy", "-o", "out"], "a hub id is owner/name"),
+        (["find", "terminal_modle:denoiser", "data.npy", "-o", "out"], "Did you mean terminal_model:denoiser?"),
+        (["find", "pipelin", "data.npy", "-o", "out"], "Did you mean pipeline?"),
+        (["find", "./pipelin", "data.npy", "-o", "out"], "Did you mean pipeline?"),
+        (["find", "terminal_model:denoiser", "dta.npy", "-o", "out"], "Did you mean data.npy?"),
         (["find", "terminal_model:denoiser", "fashion-tran", "-o", "out"], "Did you mean fashion-train?"),
         (["fidn", "a", "b"], "Did you mean 'find'?"),
     ],
@@ -153,6 +157,7 @@ def test_every_verb_speaks_to_machines(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_slip_of_the_pen_gets_a_hint_at_once(
     arguments: list[str], hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (folder / "pipeline").mkdir()
     assert _run(arguments) == 2
     assert hint in capsys.readouterr().err
     sys.modules.pop("terminal_model", None)

@@ -165,7 +165,9 @@ class ScheduleSet:
         if budget not in self.entries:
             T = self.process.T
             more = (
-                ", or solve again for more budgets (max_budget)" if budget <= T else f"; no path has more than T = {T}"
+                ", or solve again for more budgets (max_budget=, --max-budget)"
+                if budget <= T
+                else f"; no path has more than T = {T}"
             )
             raise ValueError(
                 f"There is no schedule of {budget} steps here; budgets are {_spans(sorted(self.entries))}. Ask for one of "

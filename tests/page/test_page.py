@@ -340,6 +340,17 @@ def test_all_steps_that_are_worse_are_said_to_be(browser: Browser, copied: Path)
         )
 
 
+def test_a_model_worse_than_none_has_no_number_of_steps_on_top(browser: Browser, copied: Path) -> None:
+    rewrite(copied / "comparison.json", raw=0.5)
+    write_page(copied)
+    browser.open(copied)
+    assert browser.complaints() == []
+    words, numbers = Comparison.load(copied / "comparison.json").sentence().split(" (")
+    assert words == "This model is worse than none on held-out data, so no number of steps is enough"
+    assert browser.text("#answer") == f"{words}."
+    assert browser.text("#against") == numbers.removesuffix(").") + "."
+
+
 # --- copying ------------------------------------------------------------------------------------------------------------
 
 

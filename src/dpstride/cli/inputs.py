@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..reading.near import hint, path_hint
 from .options import running
 
 if TYPE_CHECKING:
@@ -28,8 +27,9 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
         return _as_asked(_placed(LoadedModel(zoo.load(text))))
     if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
         raise ValueError(
-            f"MODEL {text!r} is neither an embedded model nor a folder here.{_near(text, zoo.names())} Embedded are "
-            f"{', '.join(zoo.names())}; a hub id is owner/name, your own function package.module:function."
+            f"MODEL {text!r} is neither an embedded model nor a folder here."
+            f"{hint(text, zoo.names()) or path_hint(Path(text))} Embedded are {', '.join(zoo.names())};"
+            " a hub id is owner/name, your own function package.module:function."
         )
     try:
         loaded = loading.load_model(text, **dict(options))
@@ -44,10 +44,6 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
 def _is_plain_name(text: str) -> bool:
     """Whether ``text`` could only be a name of something embedded: no path, no file that is there, no function."""
     return re.fullmatch(r"[\w-]+", text) is not None and not Path(text).exists()
-
-
-def _near(text: str, names: Sequence[str]) -> str:
-    return "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(text, names, n=1))
 
 
 def _placed(loaded: LoadedModel) -> LoadedModel:
@@ -88,7 +84,7 @@ def read_samples(text: str, model: LoadedModel, samples: int | None, data_range:
     from ..statistics.data import Samples
     from ..statistics.files import read_data
 
-    if text not in zoo.data_names() and _is_plain_name(text) and (near := _near(text, zoo.data_names())):
+    if text not in zoo.data_names() and _is_plain_name(text) and (near := hint(text, zoo.data_names())):
         raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
     data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
     if model.encode is not None:

@@ -46,6 +46,7 @@ class Comparison:
     samples: dict[str, int]  # "chosen" and "heldout"
     seeds: dict[str, int]
     warnings: tuple[str, ...] = field(default=())
+    raw: float | None = None  # bits/dim of writing the data's levels down as they are, without any model
 
     @property
     def budgets(self) -> list[int]:
@@ -72,6 +73,11 @@ class Comparison:
         """The answer, in one sentence."""
         largest, best, enough = self.budgets[-1], self.best_budget, self.enough(tolerance)
         few, most, least = (self.curves["dp"][budget] for budget in (enough, largest, best))
+        if self.raw is not None and least[0] > self.raw:
+            return (
+                "This model is worse than none on held-out data, so no number of steps is enough "
+                f"({least[0]:.3f} ± {least[1]:.3f} bits/dim at best, {self.raw:g} for the data as they are)."
+            )
         reference, name, where = (most, f"all {largest}" if largest == self.T else f"{largest} steps", "")
         if least[0] < most[0] - NEGLIGIBLE:
             reference, name, where = least, "the least of any budget", f" at {_steps(best)}"
@@ -158,6 +164,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         samples={"chosen": chosen_samples, "heldout": heldout.samples},
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
         warnings=tuple(_warnings(curves, chosen, schedules, heldout)),
+        raw=None if heldout.data_range.levels is None else math.log2(heldout.data_range.levels),
     )
 
 
@@ -245,8 +252,8 @@ def _warnings(
 
 
 def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
-    """The fewest steps with the least bits/dim."""
-    return min(curve, key=lambda budget: (curve[budget][0], budget))
+    """The fewest steps with the least bits/dim to six digits, which is what files of results keep."""
+    return min(curve, key=lambda budget: (float(f"{curve[budget][0]:.6g}"), budget))
 
 
 def _reason(options: Mapping[str, Any]) -> str:

@@ -26,34 +26,32 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
     """Write the schedule of one budget for another sampler.
 
     \b
-    Example:
-      dpstride export schedules.json --to diffusers --budget 32
-      [999, 953, …, 7]
+    Examples:
+      dpstride export out/schedules.json --to diffusers --budget 32
+      dpstride export out/schedules.json --to csv --budget 32 -o path.csv
     """
     from ..schedule import ScheduleSet
     from . import export
 
-    try:
-        schedule = ScheduleSet.load(schedules)[budget]
-        if target == "json":
-            if output is None:
-                raise click.UsageError("--to json writes a file: give -o FILE.")
+    if target == "json" and output is None:
+        raise click.UsageError("--to json writes a file: give -o FILE.")
+    schedule = ScheduleSet.load(schedules)[budget]
+    match target:
+        case "json":
+            assert output is not None
             schedule.save(output)
             _print(as_json, target, budget, output, "")
             return
-        match target:
-            case "diffusers":
-                text = json.dumps(export.for_diffusers(schedule))
-            case "improved-diffusion":
-                text = export.timestep_respacing(schedule)
-            case "k-diffusion":
-                text = json.dumps([*export.sigmas(schedule), 0.0])
-            case "sigmas":
-                text = json.dumps(export.sigmas(schedule))
-            case _:
-                text = export.to_csv(schedule).rstrip("\n")
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        case "diffusers":
+            text = json.dumps(export.for_diffusers(schedule))
+        case "improved-diffusion":
+            text = export.timestep_respacing(schedule)
+        case "k-diffusion":
+            text = json.dumps([*export.sigmas(schedule), 0.0])
+        case "sigmas":
+            text = json.dumps(export.sigmas(schedule))
+        case _:
+            text = export.to_csv(schedule).rstrip("\n")
     if output is not None:
         Path(output).write_text(text + "\n", encoding="utf-8")
     _print(as_json, target, budget, output, text)

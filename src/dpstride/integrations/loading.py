@@ -14,6 +14,7 @@ from typing import Any
 
 from ..denoiser import Denoiser
 from ..fingerprint import name_of
+from ..reading.near import path_hint
 from ..statistics.files import import_function
 from .loaded import LoadedModel, UnsupportedModelError
 
@@ -43,6 +44,7 @@ def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
     if not path.is_dir() and not _HUB_ID.fullmatch(name):
         raise UnsupportedModelError(
             f"{name}: there is no such folder, and it is neither a hub id (owner/name) nor package.module:function."
+            f"{path_hint(path)}"
         )
     from .diffusers import load_diffusers
 

@@ -6,7 +6,6 @@ stated exception is ``package.module:function``, which is the user's own code.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 import os
@@ -24,6 +23,7 @@ from ..reading.arrays import read_npy, read_npz
 from ..reading.checkpoints import read_checkpoint
 from ..reading.images import SUFFIXES, measure_image, read_image
 from ..reading.limits import UnreadableFileError, check_unpacked
+from ..reading.near import hint, module_hint, path_hint
 
 CHANNELS = (1, 3, 4)
 DATA_KEYS = ("images", "x", "arr_0")
@@ -61,8 +61,8 @@ def read_data(source: str | os.PathLike[str]) -> Any:
     if ":" in text:
         return import_function(text)()
     raise ValueError(
-        f"DATA {text!r} is neither a file nor a folder. Use .npy, .npz, .pt, .safetensors, a folder of images, a zoo name "
-        "or package.module:function."
+        f"DATA {text!r} is neither a file nor a folder.{path_hint(path)} Use .npy, .npz, .pt, .safetensors, a "
+        "folder of images, a zoo name or package.module:function."
     )
 
 
@@ -80,15 +80,14 @@ def import_function(text: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
+        near = module_hint(text, Path.cwd()) if error.name == module_name else ""
         raise ValueError(
-            f"{text!r}: the module {module_name!r} cannot be imported ({error}). Run from its folder, or install it."
+            f"{text!r}: the module {module_name!r} cannot be imported ({error})."
+            f"{near or ' Run from its folder, or install it.'}"
         ) from error
     if not hasattr(module, function_name):
-        near = difflib.get_close_matches(
-            function_name, [name for name in vars(module) if not name.startswith("_")], n=1
-        )
-        hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
-        raise ValueError(f"{text!r}: the module {module_name!r} has no function {function_name!r}.{hint}")
+        near = hint(text, (f"{module_name}:{name}" for name in vars(module) if not name.startswith("_")))
+        raise ValueError(f"{text!r}: the module {module_name!r} has no function {function_name!r}.{near}")
     function = getattr(module, function_name)
     if not callable(function):
         raise ValueError(

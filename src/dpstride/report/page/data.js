@@ -85,16 +85,17 @@ const stepsInWords = (count) => (count === 1 ? '1 step' : `${grouped(count)} ste
 // Comparison.enough, .best_budget and .sentence of the library.
 function answerOf(report, tolerance) {
   const {bpd, error} = report.curves.dp;
-  const least = bpd.reduce((a, b) => Math.min(a, b), Infinity);
-  const fewest = bpd.findIndex((value) => value <= least + tolerance);
-  const best = bpd.indexOf(least);
+  const digits = bpd.map((value) => Number(value.toPrecision(6)));
+  const best = digits.indexOf(digits.reduce((a, b) => Math.min(a, b), Infinity));
+  const fewest = bpd.findIndex((value) => value <= bpd[best] + tolerance);
   const last = bpd.length - 1;
   const hurts = bpd[best] < bpd[last] - report.negligible;
   const largest = report.budgets[last];
   const name = hurts ? 'the least of any budget'
     : largest === report.T ? `all ${grouped(largest)}` : stepsInWords(largest);
   const value = (place) => ({bpd: bpd[place], error: error[place]});
-  return {place: fewest, steps: report.budgets[fewest], name, hurts, best,
+  const useless = report.raw !== null && bpd[best] > report.raw;
+  return {place: fewest, steps: report.budgets[fewest], name, hurts, best, useless, least: value(best),
     few: value(fewest), reference: value(hurts ? best : last), last: value(last)};
 }
 

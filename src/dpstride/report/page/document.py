@@ -69,6 +69,7 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
         },
         "dropped": len(schedules.budgets) - len(budgets),
         "negligible": NEGLIGIBLE,
+        "raw": comparison.raw,
         "names": NAMES,
         "budgets": pack(budgets, "u4"),
         "curves": {stride: _columns(comparison.curves[stride], budgets) for stride in STRIDES},

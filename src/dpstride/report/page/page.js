@@ -90,11 +90,16 @@ function setTolerance(value, written) {
   state.tolerance = value;
   for (const button of $('tolerances').querySelectorAll('button')) button.setAttribute('aria-pressed', Number(button.dataset.tolerance) === value);
   const found = answerOf(report, value);
-  const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(found.steps));
-  $('answer').replaceChildren(show, ` ${found.steps === 1 ? 'is' : 'are'} within ${value} bits/dim of ${found.name} on held-out data.`);
   const pair = ({bpd, error}) => fixed(bpd) + (Number.isFinite(error) ? ` ± ${fixed(error)}` : '');
-  $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} bits/dim${found.hurts ? ` at ${stepsInWords(report.budgets[found.best])}` : ''}` +
-    (found.hurts ? `; ${report.budgets.at(-1) === report.T ? `all ${grouped(report.T)} steps` : `${grouped(report.budgets.at(-1))} steps`} are worse, ${pair(found.last)}.` : '.');
+  if (found.useless) {
+    $('answer').textContent = 'This model is worse than none on held-out data, so no number of steps is enough.';
+    $('against').textContent = `${pair(found.least)} bits/dim at best, ${significant(report.raw)} for the data as they are.`;
+  } else {
+    const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(found.steps));
+    $('answer').replaceChildren(show, ` ${found.steps === 1 ? 'is' : 'are'} within ${value} bits/dim of ${found.name} on held-out data.`);
+    $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} bits/dim${found.hurts ? ` at ${stepsInWords(report.budgets[found.best])}` : ''}` +
+      (found.hurts ? `; ${report.budgets.at(-1) === report.T ? `all ${grouped(report.T)} steps` : `${grouped(report.budgets.at(-1))} steps`} are worse, ${pair(found.last)}.` : '.');
+  }
   markBudget = drawCurves(report, state, choose);
   markBudget();
   return found;

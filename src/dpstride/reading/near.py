@@ -1,0 +1,29 @@
+"""Stage 0. A name that is not there → the nearest one that is, as the hint at the end of a message."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """ " Did you mean NAME?", or nothing where no name is like it."""
+    return "".join(f" Did you mean {near}?" for near in difflib.get_close_matches(name, list(names), n=1))
+
+
+def path_hint(path: Path) -> str:
+    """The nearest file or folder beside a path that is not there, written as the path was."""
+    try:
+        beside = sorted(str(path.parent / each.name) for each in path.parent.iterdir())
+    except OSError:
+        return ""
+    return hint(str(path), beside)
+
+
+def module_hint(name: str, folder: Path) -> str:
+    """The nearest module of a working folder, whose function a user may have meant."""
+    function = name.partition(":")[2]
+    files = (each.stem for each in sorted(folder.glob("*.py")))
+    packages = (each.parent.name for each in sorted(folder.glob("*/__init__.py")))
+    return hint(name, (f"{module}:{function}" for module in (*files, *packages)))
