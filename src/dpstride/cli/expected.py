@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from .console import duration
+from .options import running
+
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..statistics.data import Samples
@@ -35,3 +38,8 @@ def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
     for step in range(chain.budget):
         x = chain.advance(x, step, 0)
     return (time.monotonic() - start) / (chain.budget * batch_size) / current().size
+
+
+def in_words(seconds: float) -> str:
+    """What to expect; a network is compiled only once it has been called often, so the timed calls are slower ones."""
+    return f"about {duration(seconds)}" + (", less once it is compiled" if running().get("compile") else "")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import duration, emit, notes_of, say_skipped, sayer
-from .expected import seconds_to_estimate
+from .console import emit, notes_of, say_skipped, sayer
+from .expected import in_words, seconds_to_estimate
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
 from .objectives import Request, check_objective, evaluations_of, find_other, objective
 from .options import adaptive, costs, model_option, output, skip_nonfinite, work
@@ -241,7 +241,7 @@ def say_expected(
     evaluations, about = counted
     expected = seconds_to_estimate(denoiser, choosing, batch_size) * evaluations
     result = {"evaluations": evaluations, "seconds": expected, "batch_size": batch_size}
-    emit(as_json, result, f"Would make {about}{evaluations:,} network evaluations, about {duration(expected)}.")
+    emit(as_json, result, f"Would make {about}{evaluations:,} network evaluations, {in_words(expected)}.")
 
 
 def print_result(comparison: Comparison, files: list[Path], as_json: bool, budgets: Sequence[int] = ()) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import duration, emit, notes_of, sayer
-from .expected import seconds_to_estimate, seconds_to_sample
+from .console import emit, notes_of, sayer
+from .expected import in_words, seconds_to_estimate, seconds_to_sample
 from .inputs import check_costs, load_model, split
 from .options import check_eta, model_option, output, skip_nonfinite, work
 from .report import write_report
@@ -132,9 +132,9 @@ def study_command(
             "seconds": expected,
             "samples": {point.name: point.samples for point in study.plan.points},
         }
-        emit(as_json, result, f"Would make {evaluations:,} network evaluations, about {duration(expected)}.")
+        emit(as_json, result, f"Would make {evaluations:,} network evaluations, {in_words(expected)}.")
         return
-    say(f"In all {evaluations:,} network evaluations, about {duration(expected)} if nothing is there yet.")
+    say(f"In all {evaluations:,} network evaluations, {in_words(expected)}, if nothing is there yet.")
     results = study.run(output, say, progress=not quiet)
     if results is None:  # a helping process of a launch
         return
