@@ -11,16 +11,19 @@ interruption. Then results and figures are copied to docs/study, and the page's 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
-from dpstride import ScheduleSet, Statistics, even_stride, quadratic_stride, score, zoo
-from dpstride.evaluate.comparison import STRIDES
+from dpstride import ScheduleSet, Statistics, elbo_costs, even_stride, quadratic_stride, score, zoo
+from dpstride.costs.table import standard_error
+from dpstride.evaluate.comparison import STRIDES, TABLE_BUDGETS
 from dpstride.report.paper import beside
 from dpstride.report.tables import study_tables
 from dpstride.report.text import NAMES
@@ -40,6 +43,7 @@ ENVIRONMENT = {
 # Where every sample costs 4,000 evaluations: fewer of them, in batches that two processes share.
 LONG = ["--heldout-samples", "64", "--all-samples", "40", "--batch-size", "20"]
 FEW = 32
+HAND_MADE = {"even": even_stride, "quadratic": quadratic_stride}
 FIGURES = {
     "bits_per_dim": "held-out bits/dim against the number of steps",
     "timesteps": "the times that the DP stride visits",
@@ -76,20 +80,38 @@ def keep(name: str, words: list[str]) -> None:
         else:
             shutil.copy(source, kept)
             shutil.copy(source.with_suffix(".svg"), kept)
-    (kept / "losses.txt").write_text(losses(name), encoding="utf-8")
+    schedules = ScheduleSet.load(RUNS / name / "schedules.json")
+    heldout = Statistics.load(RUNS / name / "heldout.safetensors")
+    (kept / "differences.txt").write_text(differences(schedules, heldout), encoding="utf-8")
+    (kept / "losses.txt").write_text(losses(schedules, heldout), encoding="utf-8")
     (kept / "command.txt").write_text(" ".join(words) + "\n", encoding="utf-8")
 
 
-def losses(name: str) -> str:
+def differences(schedules: ScheduleSet, heldout: Statistics) -> str:
+    """What hand-made strides cost more than the DP stride on the same images and noise, and how sure that is."""
+    costs = elbo_costs(heldout, schedules.options["variance"], schedules.options["decoder"])
+    assert costs.unit_totals is not None
+    lines = [f"| bits/dim above the DP stride | {' | '.join(map(str, TABLE_BUDGETS))} |"]
+    lines += ["|---|" + "---:|" * len(TABLE_BUDGETS)]
+    for stride, make in HAND_MADE.items():
+        cells = []
+        for K in TABLE_BUDGETS:
+            (dp, other), sizes = costs.unit_totals([schedules[K].steps, make(schedules.process, K).steps])
+            more, nats = other - dp, heldout.dims * math.log(2.0)
+            mean = float(np.average(more, weights=sizes))
+            cells.append(f"{mean / nats:+.3f} ± {standard_error(more, sizes) / nats:.3f}")
+        lines.append(f"| {NAMES[stride]} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def losses(schedules: ScheduleSet, heldout: Statistics) -> str:
     """Where along paths of few steps the bits are lost, on held-out data."""
-    schedules = ScheduleSet.load(RUNS / name / "schedules.json")
-    heldout = Statistics.load(RUNS / name / "heldout.safetensors")
     lines = [
         "| where bits/dim are lost | decoder, from t = | other steps | the costliest of them |",
         "|---|---:|---:|---:|",
     ]
     for K in (8, FEW):
-        strides = [even_stride(schedules.process, K), quadratic_stride(schedules.process, K), schedules[K]]
+        strides = [*(make(schedules.process, K) for make in HAND_MADE.values()), schedules[K]]
         for stride, found in zip(STRIDES, score(heldout, map(schedules.adopt, strides)), strict=True):
             steps, terms = found.steps, found.terms["steps"]
             worst = max(range(len(terms)), key=terms.__getitem__)
@@ -176,7 +198,7 @@ def section(name: str) -> str:
     objective = zoo.describe(name)["objective"]
     command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
     parts = [f"### {name}\n", f"```console\n$ {command}\n```\n", beside(results, objective)]
-    parts += [(KEPT / name / "losses.txt").read_text(encoding="utf-8")]
+    parts += [(KEPT / name / file).read_text(encoding="utf-8") for file in ("differences.txt", "losses.txt")]
     parts += [table.markdown() for table in study_tables(results)]
     parts += [f"{results.sentence}\n"] if results.sentence else []
     parts += [f"- {note}" for note in results.notes]
