@@ -442,6 +442,8 @@ def test_a_pattern_that_differs_is_named() -> None:
     assert "at every budget; 32 DP steps are within 0.1" in pattern(table, paper=True)
     swapped = replace(table, rows={**table.rows, "quadratic": (4.0, *table.rows["quadratic"][1:])})
     assert "at 16, 32, 64, 128, 256 steps" in pattern(swapped)
+    close = replace(table, rows={**table.rows, "quadratic": (*table.rows["quadratic"][:-1], 3.716)})
+    assert "at every budget (at 256 two of them are turned round by 0.004); 32 DP" in pattern(close)
     hurting = replace(table, all_steps=3.9)
     assert "DP at 32, 64, 128, 256 steps is better than all steps" in pattern(hurting)
 

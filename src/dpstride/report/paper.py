@@ -104,12 +104,15 @@ def pattern(table: Published, paper: bool = False) -> str:
     who = f"{table.name} in the paper" if paper else table.name
     columns = BUDGETS[: len(table.rows["dp"])]
     even, quadratic, dp = (table.rows[stride] for stride in STRIDES)
-    ordered = [
-        K
-        for K, e, q, d in zip(columns, even, quadratic, dp, strict=True)
-        if d <= q + NEGLIGIBLE and q <= e + NEGLIGIBLE
-    ]
+    turned = {
+        K: max(d - q, q - e) for K, e, q, d in zip(columns, even, quadratic, dp, strict=True)
+    }  # 0 or less: as said
+    ordered = [K for K, most in turned.items() if most <= NEGLIGIBLE]
     order = "at every budget" if len(ordered) == len(columns) else f"at {', '.join(map(str, ordered)) or 'no'} steps"
+    if close := [K for K in ordered if turned[K] > 0.0]:
+        order += (
+            f" (at {', '.join(map(str, close))} two of them are turned round by {max(turned[K] for K in close):.3f})"
+        )
     best = min(*dp, table.all_steps)
     enough = next((K for K, value in zip(columns, dp, strict=True) if value <= best + 0.1), None)
     few = f"{enough} DP steps are" if enough else "no table budget is"
