@@ -150,7 +150,8 @@ def test_a_missing_budget_is_named_with_those_there_are() -> None:
     assert 7 in schedules
     assert [schedule.budget for schedule in schedules] == schedules.budgets
     with pytest.raises(
-        ValueError, match=r"no schedule of 4 steps here; budgets are 1 to 3, 7, 9 to 10\..*\(max_budget\)"
+        ValueError,
+        match=r"no schedule of 4 steps here; budgets are 1 to 3, 7, 9 to 10\..*\(max_budget=, --max-budget\)",
     ):
         schedules[4]
     with pytest.raises(ValueError, match=r"no schedule of 11 steps here.*; no path has more than T = 10\."):
