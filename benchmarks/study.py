@@ -41,7 +41,7 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
 }
 # Where every sample costs 4,000 evaluations: fewer of them, in batches that two processes share.
-LONG = ["--heldout-samples", "64", "--all-samples", "40", "--batch-size", "20"]
+LONG = ["--heldout-samples", "64", "--all-samples", "80", "--batch-size", "40"]
 FEW = 32
 HAND_MADE = {"even": even_stride, "quadratic": quadratic_stride}
 FIGURES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def hint(name: str, names: Iterable[str]) -> str:
-    """ " Did you mean NAME?", or nothing where no name is like it."""
+    """The words that ask whether the nearest of ``names`` was meant; none where no name is like it."""
     return "".join(f" Did you mean {near}?" for near in difflib.get_close_matches(name, list(names), n=1))
 
 

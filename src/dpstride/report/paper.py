@@ -104,9 +104,8 @@ def pattern(table: Published, paper: bool = False) -> str:
     who = f"{table.name} in the paper" if paper else table.name
     columns = BUDGETS[: len(table.rows["dp"])]
     even, quadratic, dp = (table.rows[stride] for stride in STRIDES)
-    turned = {
-        K: max(d - q, q - e) for K, e, q, d in zip(columns, even, quadratic, dp, strict=True)
-    }  # 0 or less: as said
+    # By how much two strides are not in the paper's order; 0 or less where they are.
+    turned = {K: max(d - q, q - e) for K, e, q, d in zip(columns, even, quadratic, dp, strict=True)}
     ordered = [K for K, most in turned.items() if most <= NEGLIGIBLE]
     order = "at every budget" if len(ordered) == len(columns) else f"at {', '.join(map(str, ordered)) or 'no'} steps"
     if close := [K for K in ordered if turned[K] > 0.0]:
