@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -198,6 +199,22 @@ def test_flags_that_do_not_fit_the_checkpoint_are_named():
         load_openai(walk.state, preset="cifar100")
     with pytest.raises(UnsupportedModelError, match="repository must be"):
         load_openai(walk.state, repository="openai")
+
+
+def test_a_checkpoint_without_preset_or_flags_is_told_where_flags_come_from():
+    changes, preset = KINDS["imagenet64 class-conditional"]
+    flags, walk, *_ = checkpoint(changes, preset)
+    hint = "-M preset=NAME"
+    with pytest.raises(UnsupportedModelError, match=hint):
+        load_openai(walk.state)
+    known = {field.name: getattr(flags, field.name) for field in dataclasses.fields(flags)}
+    for wrong, message in (
+        ({"num_res_blocks": 2}, "The checkpoint has no tensor"),
+        ({"class_cond": False}, "tensors that a network of these flags has not"),
+        ({"learn_sigma": False}, "learn_sigma=False"),
+    ):
+        with pytest.raises(UnsupportedModelError, match=f"{message}(.|\n)*{hint}"):
+            load_openai(walk.state, **(known | wrong))
 
 
 def test_flag_lines_are_read_as_the_readmes_write_them():

@@ -24,6 +24,9 @@ _RESNET = {
     "out_layers.3": "conv2",
 }
 
+# A file of tensors does not say which flags made it, so without any the defaults are tried, and they seldom fit.
+_PRESET = "A released checkpoint has its flags under a name: preset= (on the command line -M preset=NAME)."
+
 
 def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[str, Any]:
     """Arguments of UNet2DModel (and of `OpenAIUNet2DModel` where needed) for a checkpoint of these flags."""
@@ -40,7 +43,7 @@ def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[
         raise UnsupportedModelError(
             f"The checkpoint maps {in_channels} channels to {out_channels}, which is not what learn_sigma="
             f"{flags.learn_sigma} means. Set learn_sigma as the model was trained; a super-resolution checkpoint takes "
-            "its low-resolution image as extra channels and is not supported."
+            f"its low-resolution image as extra channels and is not supported. {_PRESET}"
         )
     down = "ResnetDownsampleBlock2D" if flags.resblock_updown else "DownBlock2D"
     up = "ResnetUpsampleBlock2D" if flags.resblock_updown else "UpBlock2D"
@@ -169,7 +172,7 @@ class _Names:
             raise UnsupportedModelError(
                 f"The checkpoint has tensors that a network of these flags has not, for example {left[0]!r} "
                 f"({len(left)} in all). Check num_res_blocks, attention_resolutions, class_cond, resblock_updown and the "
-                "image size."
+                f"image size. {_PRESET}"
             )
 
     def _matrix(self, name: str) -> Tensor:
@@ -181,7 +184,7 @@ class _Names:
         if name not in self.state:
             raise UnsupportedModelError(
                 f"The checkpoint has no tensor {name!r}, which a network of these flags has. Check num_res_blocks, "
-                "attention_resolutions, class_cond, resblock_updown and the image size."
+                f"attention_resolutions, class_cond, resblock_updown and the image size. {_PRESET}"
             )
         self.used.add(name)
         return self.state[name]
