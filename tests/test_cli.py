@@ -120,7 +120,7 @@ def test_heldout_data_of_its_own_and_samples(folder, capsys):
     code, out, err = run(capsys, "find", "my_model:denoiser", "data.npy", "-o", "out", *options)
     assert code == 0, err
     result = json.loads(out)
-    assert set(result) == {"enough", "bits_per_dim", "best_budget", "warnings", "files"}
+    assert set(result) == {"answer", "enough", "bits_per_dim", "best_budget", "warnings", "files"}
     assert dpstride.Statistics.load("out/statistics.safetensors").samples == 20
     assert dpstride.Statistics.load("out/heldout.safetensors").samples == 25
 

@@ -19,10 +19,12 @@ COMMAND = Path(sys.executable).parent / "dpstride"
 @pytest.mark.skipif(
     shutil.which("bash") is None or not COMMAND.is_file(), reason="needs bash and an installed dpstride"
 )
-def test_bash_completes_verbs_and_options() -> None:
+def test_bash_completes_verbs_options_and_embedded_names() -> None:
     script = """
     eval "$(dpstride completion bash)"
-    for words in "dpstride rep" "dpstride report --js" "dpstride solve --variance po"; do
+    compopt() { echo "compopt $@"; }
+    for words in "dpstride rep" "dpstride report --js" "dpstride solve --variance po" "dpstride find fashion-s" \
+      "dpstride study model fashion-tr" "dpstride find model images --heldout fashion-te" "dpstride find im"; do
       COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
       _dpstride_completion dpstride
       echo "${COMPREPLY[@]}"
@@ -32,7 +34,9 @@ def test_bash_completes_verbs_and_options() -> None:
     done = subprocess.run(
         ["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split("\n")[:3] == ["report", "--json", "posterior"]
+    files = "compopt -o default"  # what bash then offers where no name was found
+    names = [line for name in ("fashion-simple", "fashion-train", "fashion-test", "") for line in (files, name)]
+    assert done.stdout.split("\n")[:-1] == ["report", "--json", "posterior", *names]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

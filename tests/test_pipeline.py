@@ -157,7 +157,9 @@ def test_the_best_budget_is_named_when_more_steps_hurt() -> None:
     assert schedules.within(0.0) <= schedules.best_budget
     heldout = estimate(denoiser, rng.standard_normal((50, 2)), seed=5, data_range="continuous", progress=False)
     [warning] = [text for text in compare(schedules, heldout).warnings if "More steps hurt" in text]
-    assert f"the best budget is K = {compare(schedules, heldout).best_budget}" in warning
+    found = compare(schedules, heldout)
+    assert f"20 steps have {found.curves['dp'][20][0]:.3f} bits/dim, fewer have less" in warning
+    assert f"{found.curves['dp'][found.best_budget][0]:.3f} at {found.best_budget}" in warning
 
 
 def test_a_model_worse_than_none_gets_no_number_of_steps() -> None:
@@ -169,9 +171,12 @@ def test_a_model_worse_than_none_gets_no_number_of_steps() -> None:
     found = compare(optimise(wrong, images, progress=False), estimate(wrong, others, seed=5, progress=False))
     assert found.raw == 8.0
     assert found.curves["dp"][found.best_budget][0] > 8.0
-    assert found.sentence().startswith("This model is worse than none on held-out data")
+    assert found.sentence().startswith("This model describes held-out data worse than no model at all")
+    assert found.useless
     assert found.warnings[0].startswith("The best budget has")
+    assert not any("More steps hurt" in warning for warning in found.warnings)
     assert "within 0.1 bits/dim" in dataclasses.replace(found, raw=1000.0).sentence()
+    assert not dataclasses.replace(found, raw=1000.0).useless
 
 
 # --- what is recorded ------------------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ _HOME = {
     "Likelihood": "evaluate.likelihood",
     "bits_per_dim": "evaluate.likelihood",
     "score": "evaluate.likelihood",
+    "compare": "evaluate.comparison",
+    "Comparison": "evaluate.comparison",
     "sample": "evaluate.sampling",
     "Moments": "evaluate.frechet",
     "frechet_distance": "evaluate.frechet",
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from .denoiser import Denoiser as Denoiser
     from .denoiser import NonFiniteError as NonFiniteError
     from .denoiser import Prediction as Prediction
+    from .evaluate.comparison import Comparison as Comparison
+    from .evaluate.comparison import compare as compare
     from .evaluate.frechet import Moments as Moments
     from .evaluate.frechet import frechet_distance as frechet_distance
     from .evaluate.kernel_distance import KernelDistance as KernelDistance

@@ -19,6 +19,7 @@ from torch import Tensor
 from .compiling import compiled
 from .fingerprint import digest_of, name_of, parts_of
 from .process import ForwardProcess
+from .reading.text import printable
 
 Predicts = Literal["eps", "x0", "v", "flow"]
 ModelVariance = Literal["posterior", "upper", "learned_range"]
@@ -189,6 +190,10 @@ class Denoiser:
         result.autocast = autocast
         result._run = compiled(self.network, self.device) if compile else self.network
         return result
+
+    def __repr__(self) -> str:
+        told = f"predicts {self.predicts}, {self.variance} variance, {self.process.name}, T = {self.process.T}"
+        return f"<Denoiser {printable(self.name, 60)}: {told}>"
 
     def describe(self) -> dict[str, Any]:
         """What a result must record about the model, besides the process."""

@@ -229,6 +229,9 @@ class ForwardProcess:
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        return f"<ForwardProcess {self.name}, {self.kind}, T = {self.T}>"
+
     @property
     def T(self) -> int:
         """Number of grid steps."""

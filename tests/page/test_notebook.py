@@ -14,7 +14,7 @@ from folders import HOSTILE, T, formula_statistics
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dpstride import ForwardProcess, ScheduleSet, elbo_costs, even_stride, schedules_from, solve
+from dpstride import Denoiser, ForwardProcess, ScheduleSet, elbo_costs, even_stride, schedules_from, solve
 from dpstride.evaluate.comparison import Comparison
 
 
@@ -133,3 +133,23 @@ def test_text_of_others_is_escaped(schedules: ScheduleSet, comparison: Compariso
         assert "<script" not in markup
     shown(hostile.plot())
     shown(replace(schedules[4], stride=HOSTILE + "$\\frac").plot())
+
+
+# --- in a line ------------------------------------------------------------------------------------------------------------
+
+
+def test_objects_say_in_a_line_what_they_are() -> None:
+    process = ForwardProcess.linear(40)
+    statistics = formula_statistics(process, 0)
+    assert repr(process) == "<ForwardProcess linear, discrete, T = 40>"
+    told = f"{statistics.samples} samples of {statistics.dims} dims, evaluated at all 40 steps, seed {statistics.seed}"
+    assert repr(statistics) == f"<Statistics of {statistics.model['name']} on {told}>"
+    some = replace(statistics, evaluated=np.arange(41) % 4 == 1)
+    assert "evaluated at 10 of 40 steps" in repr(some)
+    table = repr(elbo_costs(statistics, "posterior", "upper"))
+    assert table.startswith(f"<CostTable of linear, T = 40, {statistics.dims} dims: variance posterior, decoder upper")
+    network = Denoiser(lambda x, time: 0 * x, process, predicts="x0", name="mine\n\x1b[31m")
+    line = repr(network)
+    assert line.startswith("<Denoiser mine")
+    assert line.endswith(": predicts x0, posterior variance, linear, T = 40>")
+    assert line.isprintable()

@@ -256,6 +256,16 @@ def test_the_noise_axis_can_be_index_time_or_log_snr(browser: Browser, demo: Pat
         browser.script("document.querySelector(`input[value=${arguments[0]}]`).click()", axis)
         path = browser.script("return document.querySelector('#path .marks.dp').getAttribute('d')")
         places[axis] = np.array([float(x) for x in re.findall(r"M([\d.]+)", path)])
+    # The answer stands as it was: it is not announced again, and whoever was on its button still is.
+    changed = """
+    const done = arguments[0], seen = [];
+    const watched = {childList: true, subtree: true};
+    new MutationObserver((changes) => seen.push(...changes)).observe(document.getElementById('answer'), watched);
+    document.querySelector('.go').focus();
+    document.querySelector('input[value=index]').click();
+    setTimeout(() => done([seen.length, document.activeElement.className]), 50);
+    """
+    assert browser.driver.execute_async_script(changed) == [0, "go"]
     inner = list(schedules[12].steps[:-1])
     for axis, values in (
         ("index", np.array(inner)),
@@ -346,9 +356,13 @@ def test_a_model_worse_than_none_has_no_number_of_steps_on_top(browser: Browser,
     browser.open(copied)
     assert browser.complaints() == []
     words, numbers = Comparison.load(copied / "comparison.json").sentence().split(" (")
-    assert words == "This model is worse than none on held-out data, so no number of steps is enough"
+    assert words == "This model describes held-out data worse than no model at all, so no number of steps is enough"
     assert browser.text("#answer") == f"{words}."
     assert browser.text("#against") == numbers.removesuffix(").") + "."
+    # Nothing below says that some budget is close enough after all.
+    assert not browser.find("#tolerances").is_displayed()
+    assert browser.script("return document.querySelector('#curves .close')") is None
+    assert browser.budget == Comparison.load(copied / "comparison.json").best_budget
 
 
 # --- copying ------------------------------------------------------------------------------------------------------------
@@ -380,6 +394,14 @@ def test_copy_buttons_give_what_export_gives(browser: Browser, demo: Path, sched
     assert browser.text("#export") == "dpstride export schedules.json --budget 31 --to diffusers"
     browser.choose(5)
     assert json.loads(copied_text(browser, 1)) == timesteps(schedules[5])
+
+
+def test_what_was_not_copied_is_not_said_to_be(browser: Browser, demo: Path) -> None:
+    browser.open(demo)
+    browser.script("navigator.clipboard.writeText = () => Promise.reject(); document.execCommand = () => false")
+    browser.script("document.querySelector('#forms button').click()")
+    browser.wait("return document.querySelector('#forms button').textContent === 'Not allowed'")
+    assert browser.text("#announce").startswith("This browser does not let the page copy")
 
 
 def test_a_flow_has_its_times_and_no_training_steps(browser: Browser, tmp_path: Path) -> None:
@@ -425,6 +447,10 @@ def test_light_and_dark_by_preference_and_by_button(browser: Browser, demo: Path
     browser.driver.refresh()
     browser.wait("return document.documentElement.dataset.ready === 'yes'")
     assert brightness(browser, "body") > 128  # remembered, against the preference
+    browser.script("localStorage.clear()")
+    browser.open(demo, scheme="light")
+    browser.emulate(1200, scheme="dark")  # by the system, while the page is open
+    browser.wait("return document.getElementById('theme').getAttribute('aria-pressed') === 'true'")
 
 
 def test_a_narrow_screen_does_not_scroll_sideways(browser: Browser, copied: Path) -> None:
@@ -454,6 +480,10 @@ def test_it_prints_light_without_controls(browser: Browser, demo: Path) -> None:
     for control in ("#control", "#theme", "#tolerances", "#forms button"):
         assert not browser.find(control).is_displayed()
     assert browser.script("return document.documentElement.scrollWidth") <= 720
+    browser.choose(T)
+    browser.script("window.dispatchEvent(new Event('beforeprint'))")
+    # Paper cannot be copied from: the timesteps are there to the last one.
+    assert json.loads(browser.text("#forms code")) == timesteps(ScheduleSet.load(demo / "schedules.json")[T])
     browser.emulate(1200)
 
 

@@ -10,7 +10,7 @@ from .options import output
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command("completion", short_help="Print what makes SHELL complete dpstride's words.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @output
 def completion_command(shell: str, as_json: bool, quiet: bool) -> None:

@@ -11,7 +11,7 @@ import click
 from .console import sayer
 from .find import Sparse, find_schedules, plan, print_result
 from .inputs import load_model, split
-from .options import output
+from .options import complete_model, output
 from .report import write_report
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ DEMO_SAMPLES = (128, 48)  # to choose adaptively, and to score at every step: un
 DEMO_BUDGET = 32
 
 
-@click.command("demo")
-@click.argument("model", default=DEMO_MODEL)
+@click.command("demo", short_help="The main job on an embedded model, with samples.")
+@click.argument("model", default=DEMO_MODEL, shell_complete=complete_model)
 @click.option("-o", "--output", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 @output
 def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:

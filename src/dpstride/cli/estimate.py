@@ -9,12 +9,22 @@ import click
 
 from .console import emit, notes_of, say_skipped, sayer
 from .inputs import load_model, read_samples
-from .options import DECODERS, VARIANCES, adaptive, model_option, output, skip_nonfinite, work
+from .options import (
+    DECODERS,
+    VARIANCES,
+    adaptive,
+    data_argument,
+    model_argument,
+    model_option,
+    output,
+    skip_nonfinite,
+    work,
+)
 
 
-@click.command("estimate")
-@click.argument("model")
-@click.argument("data")
+@click.command("estimate", short_help="Statistics of MODEL on DATA, one pass per step and batch.")
+@model_argument
+@data_argument
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of DATA.  [default: all]")
 @click.option(

@@ -9,14 +9,14 @@ import click
 
 from .console import complain, emit, notes_of, sayer
 from .inputs import load_model, read_samples
-from .options import model_option, output, work
+from .options import complete_data, complete_model, model_option, output, work
 
 
-@click.command("evaluate")
+@click.command("evaluate", short_help="Held-out bits/dim of SCHEDULES beside other strides.")
 @click.argument("schedules", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--statistics", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Held-out statistics.")
-@click.option("--model", help="MODEL, for direct evaluation on --data.")
-@click.option("--data", help="Held-out DATA, for direct evaluation.")
+@click.option("--model", shell_complete=complete_model, help="MODEL, for direct evaluation on --data.")
+@click.option("--data", shell_complete=complete_data, help="Held-out DATA, for direct evaluation.")
 @click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of --data.  [default: all]")
 @click.option("--budget", "-k", "budgets", multiple=True, type=int, help="A number of steps; may be repeated.")
 @model_option

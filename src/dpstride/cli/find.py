@@ -15,7 +15,17 @@ from .console import emit, notes_of, say_skipped, sayer
 from .expected import in_words, seconds_to_estimate
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
 from .objectives import Request, check_objective, evaluations_of, find_other, objective
-from .options import adaptive, costs, model_option, output, skip_nonfinite, work
+from .options import (
+    adaptive,
+    costs,
+    data_argument,
+    heldout_option,
+    model_argument,
+    model_option,
+    output,
+    skip_nonfinite,
+    work,
+)
 from .report import write_report
 
 if TYPE_CHECKING:
@@ -30,13 +40,13 @@ Sparse = tuple[float, tuple[int, ...]]  # tolerance, and the budgets that it is 
 USUAL_TIMES = 20  # that an adaptive estimate evaluates
 
 
-@click.command("find")
-@click.argument("model")
-@click.argument("data")
+@click.command("find", short_help="The main job: the best schedules of MODEL, chosen on DATA.")
+@model_argument
+@data_argument
 @click.option(
     "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
 )
-@click.option("--heldout", metavar="DATA", help="Data to score on.  [default: a seeded, disjoint part of DATA]")
+@heldout_option
 @click.option(
     "--samples", type=click.IntRange(min=1), help=f"Samples to choose the path on.  [default: {DEFAULT_SAMPLES}]"
 )
@@ -250,7 +260,8 @@ def print_result(comparison: Comparison, files: list[Path], as_json: bool, budge
 
     columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves["dp"])})
     result = {
-        "enough": {"tolerance": 0.1, "budget": comparison.enough(0.1)},
+        "answer": comparison.sentence(),
+        "enough": {"tolerance": 0.1, "budget": None if comparison.useless else comparison.enough(0.1)},
         "bits_per_dim": {
             stride: {budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]} for budget in columns}
             for stride, curve in comparison.curves.items()

@@ -25,6 +25,8 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
 
     if text in zoo.names():
         return _as_asked(_placed(LoadedModel(zoo.load(text))))
+    if text == "mixture" and not Path(text).exists():
+        raise ValueError("MODEL mixture is of `dpstride demo` only: a closed form, there to try things on.")
     if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
         raise ValueError(
             f"MODEL {text!r} is neither an embedded model nor a folder here."

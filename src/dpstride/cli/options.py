@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal", "learned_optimal"])
 DECODERS = click.Choice(["upper", "first_pair", "respaced", "optimal"])
@@ -41,6 +42,42 @@ class Budgets(click.ParamType[Any]):
             return tuple(int(number) for number in value.split(","))
         except ValueError:
             return self.fail(f"{value!r} is not whole numbers separated by commas, for example 8,16,32.", param, ctx)
+
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completes(names: Callable[[], Iterable[str]]) -> Complete:
+    """Tab offers files, and embedded names that begin as typed."""
+
+    def complete(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+        fitting = [CompletionItem(name) for name in names() if name.startswith(typed)]
+        return [CompletionItem(typed, type="file"), *fitting]
+
+    return complete
+
+
+def _models() -> Iterable[str]:
+    from .. import zoo
+
+    return zoo.names()
+
+
+def _data() -> Iterable[str]:
+    from .. import zoo
+
+    return zoo.data_names()
+
+
+complete_model, complete_data = _completes(_models), _completes(_data)
+model_argument = click.argument("model", shell_complete=complete_model)
+data_argument = click.argument("data", shell_complete=complete_data)
+heldout_option = click.option(
+    "--heldout",
+    metavar="DATA",
+    shell_complete=complete_data,
+    help="Data to score on.  [default: a seeded, disjoint part of DATA]",
+)
 
 
 def options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -20,7 +20,7 @@ def write_report(folder: Path, model: str, data: str, heldout: str | None) -> li
     return [write_page(folder), record]
 
 
-@click.command("report")
+@click.command("report", short_help="Write report.html and figures of DIR again.")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @output
 def report_command(folder: Path, as_json: bool, quiet: bool) -> None:

@@ -9,14 +9,14 @@ import click
 
 from .console import emit
 from .inputs import load_model
-from .options import VARIANCES, check_eta, model_option, output
+from .options import VARIANCES, check_eta, model_argument, model_option, output
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@click.command("sample")
-@click.argument("model")
+@click.command("sample", short_help="Samples of MODEL along a path of K steps.")
+@model_argument
 @click.argument("schedules", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--budget", "-k", required=True, type=int, help="Number of steps.")
 @click.option(

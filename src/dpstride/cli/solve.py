@@ -11,7 +11,7 @@ from .console import emit
 from .options import costs, output
 
 
-@click.command("solve")
+@click.command("solve", short_help="The best schedule of every budget from STATISTICS.")
 @click.argument("statistics", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @costs

@@ -10,7 +10,16 @@ import click
 from .console import emit, notes_of, sayer
 from .expected import in_words, seconds_to_estimate, seconds_to_sample
 from .inputs import check_costs, load_model, split
-from .options import check_eta, model_option, output, skip_nonfinite, work
+from .options import (
+    check_eta,
+    data_argument,
+    heldout_option,
+    model_argument,
+    model_option,
+    output,
+    skip_nonfinite,
+    work,
+)
 from .report import write_report
 
 if TYPE_CHECKING:
@@ -22,13 +31,13 @@ if TYPE_CHECKING:
 SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 
 
-@click.command("study")
-@click.argument("model")
-@click.argument("data")
+@click.command("study", short_help="The paper's whole evaluation of MODEL.")
+@model_argument
+@data_argument
 @click.option(
     "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
 )
-@click.option("--heldout", metavar="DATA", help="Data to score on.  [default: a seeded, disjoint part of DATA]")
+@heldout_option
 @click.option(
     "--samples",
     type=click.IntRange(min=2),

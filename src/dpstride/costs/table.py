@@ -39,6 +39,10 @@ class CostTable:
     unit_totals: Callable[[Sequence[Path]], tuple[Array, Array]] | None = field(default=None, repr=False)
     prior_of: Callable[[int], float] | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return f"<CostTable of {self.process.name}, T = {self.T}, {self.dims} dims: {told}>"
+
     @property
     def T(self) -> int:
         """Number of grid steps."""

@@ -64,6 +64,11 @@ class Comparison:
         """The DP steps with the least held-out bits/dim."""
         return _best_budget(self.curves["dp"])
 
+    @property
+    def useless(self) -> bool:
+        """Whether even the best budget takes more bits than the data's values as they are."""
+        return self.raw is not None and self.curves["dp"][self.best_budget][0] > self.raw
+
     def enough(self, tolerance: float = 0.1) -> int:
         """The fewest DP steps within ``tolerance`` bits/dim of the least that any budget reaches on held-out data."""
         reference = self.curves["dp"][self.best_budget][0]
@@ -73,12 +78,12 @@ class Comparison:
         """The answer, in one sentence."""
         largest, best, enough = self.budgets[-1], self.best_budget, self.enough(tolerance)
         few, most, least = (self.curves["dp"][budget] for budget in (enough, largest, best))
-        if self.raw is not None and least[0] > self.raw:
+        if self.useless:
             return (
-                "This model is worse than none on held-out data, so no number of steps is enough "
-                f"({least[0]:.3f} ± {least[1]:.3f} bits/dim at best, {self.raw:g} for the data as they are)."
+                "This model describes held-out data worse than no model at all, so no number of steps is enough "
+                f"({least[0]:.3f} ± {least[1]:.3f} bits/dim at best; storing the values as they are takes {self.raw:g})."
             )
-        reference, name, where = (most, f"all {largest}" if largest == self.T else f"{largest} steps", "")
+        reference, name, where = (most, f"all {largest:,}" if largest == self.T else _steps(largest), "")
         if least[0] < most[0] - NEGLIGIBLE:
             reference, name, where = least, "the least of any budget", f" at {_steps(best)}"
         return (
@@ -206,19 +211,19 @@ def _warnings(
     budgets = schedules.budgets
     best = _best_budget(curves["dp"])
     levels = heldout.data_range.levels
-    if levels is not None and curves["dp"][best][0] > math.log2(levels):
+    least, last = curves["dp"][best][0], curves["dp"][budgets[-1]]
+    if levels is not None and least > math.log2(levels):
         found.append(
-            f"The best budget has {curves['dp'][best][0]:.3f} bits/dim; writing the {levels} levels down as they are takes "
+            f"The best budget has {least:.3f} bits/dim; storing the {levels} levels as they are takes "
             f"{math.log2(levels):g}. Either this model has not learnt these data, or it is told wrongly: check predicts, "
             "time_input, the process and the data range."
         )
-    last = curves["dp"][budgets[-1]]
-    if curves["dp"][best][0] < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
-        near = min(K for K, (bpd, _) in curves["dp"].items() if bpd <= curves["dp"][best][0] + NEGLIGIBLE)
-        within = f" (K = {near} is within {NEGLIGIBLE} of it)" if near < best else ""
+    elif least < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
+        near = min(K for K, (bpd, _) in curves["dp"].items() if bpd <= least + NEGLIGIBLE)
+        within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
         found.append(
-            f"More steps hurt here: the best budget is K = {best} with {curves['dp'][best][0]:.3f} bits/dim{within}, and "
-            f"{budgets[-1]} steps have {last[0]:.3f}. {_reason(schedules.options)}"
+            f"More steps hurt here: {_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
+            f"{best:,}{within}). {_reason(schedules.options)}"
         )
     middle = min(budgets, key=lambda budget: abs(budget - 32))
     (seen, seen_error), (unseen, unseen_error) = chosen[middle], curves["dp"][middle]
@@ -266,7 +271,7 @@ def _reason(options: Mapping[str, Any]) -> str:
 
 
 def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
+    return "1 step" if count == 1 else f"{count:,} steps"
 
 
 def _finite(value: Any) -> Any:

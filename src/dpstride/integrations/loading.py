@@ -23,7 +23,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")  # ./name is a
 
 
 def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
-    """The model that ``text`` names.
+    """The model of a diffusers folder or hub id, an OpenAI checkpoint, or ``package.module:function``.
 
     ``flags`` go to `load_openai` for a checkpoint (preset=, flags=, repository=, …), to `load_diffusers` for a folder or
     hub id (guidance_scale=, variance=, …), and to the function for ``package.module:function``.

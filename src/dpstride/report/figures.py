@@ -56,13 +56,17 @@ def draw_curves(axes: Any, comparison: Comparison) -> None:
             alpha=0.15,
             linewidth=0,
         )
-    last = comparison.curves["dp"][comparison.budgets[-1]][0]
+    most = comparison.budgets[-1]
+    last = comparison.curves["dp"][most][0]
     best = min(value for value, _ in comparison.curves["dp"].values())
     first = next((budget for budget in comparison.budgets if budget >= 2), comparison.budgets[0])
     shown = [value for stride in comparison.curves if math.isfinite(value := comparison.curves[stride][first][0])]
-    axes.axhline(last, color="0.6", linewidth=0.8, zorder=0)
+    label = f"{'all ' if most == comparison.T else ''}{most:,} steps"
+    axes.axhline(last, color="0.6", linewidth=0.8, zorder=0, label=label)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:.0f}")
+    ticks = [K for K in (2**i for i in range(16)) if comparison.budgets[0] <= K < 0.75 * most]
+    axes.set_xticks([*ticks, most], [*map(str, ticks), f"{most:,}"])
+    axes.xaxis.minorticks_off()
     if shown and math.isfinite(best) and max(shown) > best:
         axes.set_ylim(best - 0.05 * (max(shown) - best), max(shown) + 0.05 * (max(shown) - best))
     axes.set_xlabel("refinement steps K")

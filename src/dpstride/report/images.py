@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+GAP = 128  # grey between images, which neither a white nor a black page makes glare
+
 
 def save_samples(images: npt.NDArray[np.floating], path: str | Path) -> None:
     """Write samples [n, C, H, W] in [−1, 1] as .png (one grid), .npy (as they are) or .npz (uint8, channels last).
@@ -51,7 +53,7 @@ def _grid(levels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     n, channels, height, width = levels.shape
     columns = math.ceil(math.sqrt(n))
     rows = math.ceil(n / columns)
-    grid = np.full((rows * (height + 1) - 1, columns * (width + 1) - 1, channels), 255, dtype=np.uint8)
+    grid = np.full((rows * (height + 1) - 1, columns * (width + 1) - 1, channels), GAP, dtype=np.uint8)
     for i, image in enumerate(levels):
         top, left = (i // columns) * (height + 1), (i % columns) * (width + 1)
         grid[top : top + height, left : left + width] = np.moveaxis(image, 0, -1)

@@ -13,9 +13,9 @@ def comparison_table(comparison: Comparison, budgets: list[int] | None = None) -
     names = [str(budget) for budget in columns]
     if columns[-1] == comparison.T:
         names[-1] = f"all {comparison.T}"
-    width = max(8, *(len(name) + 1 for name in names))
-    lines = ["bits/dim, held-out".ljust(20) + "".join(name.rjust(width) for name in names)]
+    rows = [("bits/dim, held-out", names)]
     for stride, curve in comparison.curves.items():
-        lines.append(NAMES[stride].ljust(20) + "".join(f"{curve[budget][0]:.3f}".rjust(width) for budget in columns))
-        lines.append("".ljust(20) + "".join(f"±{curve[budget][1]:.3f}".rjust(width) for budget in columns))
-    return "\n".join(lines)
+        rows.append((NAMES[stride], [f"{curve[budget][0]:.3f}" for budget in columns]))
+        rows.append(("", [f"±{curve[budget][1]:.3f}" for budget in columns]))
+    width = max(8, *(len(cell) + 1 for _, cells in rows for cell in cells))
+    return "\n".join(label.ljust(20) + "".join(cell.rjust(width) for cell in cells) for label, cells in rows)

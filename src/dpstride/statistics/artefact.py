@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..process import ForwardProcess
+from ..reading.text import printable
 from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
 from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
@@ -111,6 +112,11 @@ class Statistics:
     def __post_init__(self) -> None:
         if self.evaluated is _EVERYWHERE:
             object.__setattr__(self, "evaluated", np.arange(self.process.T + 1) > 0)
+
+    def __repr__(self) -> str:
+        name, ran = printable(str(self.model.get("name")), 60), int(self.evaluated[1:].sum())
+        where = f"{ran} of {self.process.T} steps" if ran < self.process.T else f"all {ran} steps"
+        return f"<Statistics of {name} on {self.samples} samples of {self.dims} dims, evaluated at {where}, seed {self.seed}>"
 
     @property
     def samples(self) -> int:

@@ -15,7 +15,7 @@ HELD_OUT = 1000  # the last images of the training split, never trained on; test
 NEUTRAL = ("export_only", "data", "as_json", "quiet")
 
 
-@click.command("train")
+@click.command("train", short_help="Train a small model of Fashion-MNIST.")
 @click.argument("objective", type=click.Choice(["simple", "hybrid", "vlb", "continuous", "flow"]))
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Run folder.")
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of Fashion-MNIST's .gz files.  [Debian's]")

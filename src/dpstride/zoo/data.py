@@ -10,13 +10,12 @@ from __future__ import annotations
 import lzma
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from dpstride.zoo.idx import read_fashion_mnist
+if TYPE_CHECKING:
+    from torch import Tensor
 
 COUNT = 2048
 NAMES = ("fashion-train", "fashion-test")
@@ -29,16 +28,22 @@ def data_names() -> tuple[str, ...]:
 
 def load_data(name: str) -> Tensor:
     """Embedded images, uint8 [2048, 1, 28, 28]: "fashion-train" or "fashion-test"."""
+    import torch
+
     return torch.from_numpy(_load(name, "images").transpose(0, 2, 1).copy()).unsqueeze(1)
 
 
 def load_labels(name: str) -> Tensor:
     """Classes 0..9 of the embedded images, uint8 [2048], in the order of `load_data`."""
+    import torch
+
     return torch.from_numpy(_load(name, "labels"))
 
 
 def embed_data(folder: str | Path, source: str | Path | None = None) -> None:
     """Write the embedded files anew from Fashion-MNIST's own (``source``: their folder, else Debian's)."""
+    from dpstride.zoo.idx import read_fashion_mnist
+
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
     for name in NAMES:
         split = cast(Literal["train", "test"], name.removeprefix("fashion-"))

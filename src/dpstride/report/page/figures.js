@@ -56,8 +56,9 @@ function drawCurves(report, state, choose) {
   axisLeft(plot, ticks(low, high, 6).map((value) => ({at: y(value), label: String(value)})), 'bits/dim');
   const inside = clipped(plot, 'curves-clip');
   const top = Math.max(y(least + state.tolerance), plot.top - 2);
-  const close = shape('rect', {class: 'close', x: plot.left, width: plot.right - plot.left, y: round(top), height: round(y(least) - top)});
-  inside.append(close);
+  if (!answerOf(report, state.tolerance).useless) {
+    inside.append(shape('rect', {class: 'close', x: plot.left, width: plot.right - plot.left, y: round(top), height: round(y(least) - top)}));
+  }
   // Neighbouring budgets fall on one pixel at the right; a point for each would only be slow.
   const places = [];
   budgets.forEach((K, i) => { if (!i || i === last || x(K) - x(budgets[places.at(-1)]) >= 0.7) places.push(i); });

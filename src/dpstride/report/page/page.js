@@ -1,6 +1,6 @@
 // The page: what is shown once, what follows the budget, and what the reader can do.
 
-const state = {place: 0, budget: 1, path: [], axis: null, tolerance: 0.1};
+const state = {place: 0, budget: 1, path: [], axis: null, tolerance: 0.1, printing: false};
 let report = null;
 let markBudget = () => {};
 let markStairs = () => {};
@@ -15,11 +15,12 @@ function fillOnce() {
     .map((text) => element('li', {}, text)));
   $('warnings').hidden = !$('warnings').children.length;
   fillLegend($('legend'), STRIDES.map((stride) => [swatch(stride), report.names[stride]]));
+  fillTable($('curves-table'), ['steps', ...STRIDES.map((stride) => report.names[stride])], usualBudgets().map((K) => [grouped(K),
+    ...STRIDES.map((stride) => [report.curves[stride].bpd, report.curves[stride].error].map((values) => fixed(values[report.budgets.indexOf(K)])).join(' ± '))]));
   for (const value of [0.01, 0.02, 0.05, 0.1, 0.2, 0.5]) {
     $('tolerances').append(element('button', {type: 'button', 'data-tolerance': value, onclick: () => setTolerance(value, true)}, String(value)));
   }
-  const presets = [...new Set([4, 8, ...report.tableBudgets])].filter((K) => report.budgets.includes(K)).sort((a, b) => a - b);
-  $('presets').replaceChildren(...presets.map((K) => element('button', {type: 'button', 'data-budget': K, onclick: () => choose(report.budgets.indexOf(K))},
+  $('presets').replaceChildren(...usualBudgets().map((K) => element('button', {type: 'button', 'data-budget': K, onclick: () => choose(report.budgets.indexOf(K))},
     K === report.T ? `all ${grouped(K)}` : grouped(K))));
   Object.assign($('count'), {min: report.budgets[0], max: report.budgets.at(-1), step: 1});
   if (report.command) {
@@ -31,6 +32,8 @@ function fillOnce() {
   fillStudy();
   fillFront();
 }
+
+const usualBudgets = () => [...new Set([4, 8, ...report.tableBudgets])].filter((K) => report.budgets.includes(K)).sort((a, b) => a - b);
 
 function fillSamples() {
   $('samples-part').hidden = !report.samples.length;
@@ -92,17 +95,20 @@ function setTolerance(value, written) {
   const found = answerOf(report, value);
   const pair = ({bpd, error}) => fixed(bpd) + (Number.isFinite(error) ? ` ± ${fixed(error)}` : '');
   if (found.useless) {
-    $('answer').textContent = 'This model is worse than none on held-out data, so no number of steps is enough.';
-    $('against').textContent = `${pair(found.least)} bits/dim at best, ${significant(report.raw)} for the data as they are.`;
+    $('answer').textContent = 'This model describes held-out data worse than no model at all, so no number of steps is enough.';
+    $('against').textContent = `${pair(found.least)} bits/dim at best; storing the values as they are takes ${significant(report.raw)}.`;
   } else {
     const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(found.steps));
     $('answer').replaceChildren(show, ` ${found.steps === 1 ? 'is' : 'are'} within ${value} bits/dim of ${found.name} on held-out data.`);
     $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} bits/dim${found.hurts ? ` at ${stepsInWords(report.budgets[found.best])}` : ''}` +
       (found.hurts ? `; ${report.budgets.at(-1) === report.T ? `all ${grouped(report.T)} steps` : `${grouped(report.budgets.at(-1))} steps`} are worse, ${pair(found.last)}.` : '.');
   }
+  showCurves();
+}
+
+function showCurves() {
   markBudget = drawCurves(report, state, choose);
   markBudget();
-  return found;
 }
 
 // --- the budget ------------------------------------------------------------------------------------------------------
@@ -164,10 +170,12 @@ function fillForms() {
       return element('tr', {}, element('th', {scope: 'row'}, name, element('small', {}, hint)), element('td', {}, element('code')), element('td', {}, button));
     }));
   }
-  forms.forEach(({text, reason}, i) => {
+  forms.forEach(({hint, text, reason}, i) => {
     const row = body.rows[i];
     const code = row.querySelector('code');
-    code.textContent = text === undefined ? reason : text.length > 320 ? `${text.slice(0, 320)}…` : text;
+    const whole = state.printing && state.budget <= 256 && hint !== '--timestep_respacing'; // a reader of paper cannot copy
+    const most = whole ? Infinity : 320;
+    code.textContent = text === undefined ? reason : text.length > most ? `${text.slice(0, most)}…` : text;
     code.classList.toggle('reason', text === undefined);
     row.querySelector('button').disabled = text === undefined;
   });
@@ -175,22 +183,23 @@ function fillForms() {
 }
 
 async function copy(text, button, what) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // No permission, or a page served without TLS: the old way.
-    const area = element('textarea', {class: 'unseen', readonly: true, 'aria-hidden': 'true'});
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    document.execCommand('copy');
-    area.remove();
-    button.focus();
-  }
-  $('announce').textContent = `Copied ${what}.`;
-  button.textContent = 'Copied';
-  button.classList.add('done');
+  const copied = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copiedAsBefore(text);
+  button.focus();
+  $('announce').textContent = copied ? `Copied ${what}.` : `This browser does not let the page copy ${what}.`;
+  button.textContent = copied ? 'Copied' : 'Not allowed';
+  button.classList.toggle('done', copied);
   setTimeout(() => { button.textContent = 'Copy'; button.classList.remove('done'); }, 1600);
+}
+
+// Without permission, or on a page served without TLS.
+function copiedAsBefore(text) {
+  const area = element('textarea', {class: 'unseen', readonly: true, 'aria-hidden': 'true'});
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand('copy');
+  area.remove();
+  return copied;
 }
 
 // --- what the reader does --------------------------------------------------------------------------------------------
@@ -240,7 +249,11 @@ function listen() {
   $('listing').addEventListener('toggle', () => { if ($('listing').open) fillListing(); });
   // On paper the figures are drawn for its width, so that their text keeps its size.
   for (const [event, printing] of [['beforeprint', true], ['afterprint', false]]) {
-    window.addEventListener(event, () => { document.documentElement.classList.toggle('printing', printing); drawAll(); });
+    window.addEventListener(event, () => {
+      document.documentElement.classList.toggle('printing', printing);
+      state.printing = printing;
+      drawAll();
+    });
   }
   let width = window.innerWidth;
   let waiting = 0;
@@ -253,7 +266,7 @@ function listen() {
 }
 
 function drawAll() {
-  setTolerance(state.tolerance, false);
+  showCurves();
   if (report.heat) markStairs = drawHeat(report, state);
   if (report.study && report.study.distances) {
     drawDistance(report, 'frechet', report.study.distances.frechet, (point) => point.frechet, null);
@@ -278,7 +291,9 @@ function prepareTheme() {
   try { kept = localStorage.getItem('dpstride-theme'); } catch { /* not there */ }
   if (kept === 'light' || kept === 'dark') document.documentElement.dataset.theme = kept;
   const dark = () => (document.documentElement.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
-  $('theme').setAttribute('aria-pressed', dark());
+  const show = () => $('theme').setAttribute('aria-pressed', dark());
+  show();
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
   $('theme').addEventListener('click', () => setTheme(dark() ? 'light' : 'dark'));
 }
 
@@ -286,14 +301,16 @@ async function start() {
   prepareTheme();
   report = await readReport($('document').textContent);
   $('explore').hidden = false;
-  $('tolerances').hidden = false;
   $('losses-part').hidden = !report.steps;
   $('heat-part').hidden = !report.heat;
   if (report.heat && report.heat.indices.length - 1 < report.T) $('heat-points').textContent = `, sampled at ${report.heat.indices.length - 1} of ${grouped(report.T)} indices`;
   state.axis = noiseAxis(report, document.querySelector('input[name=axis]:checked').value);
   fillOnce();
-  state.place = answerOf(report, state.tolerance).place;
+  const {useless, best, place} = answerOf(report, state.tolerance);
+  $('tolerances').hidden = useless;
+  state.place = useless ? best : place;
   listen();
+  setTolerance(state.tolerance, false);
   drawAll();
   document.documentElement.dataset.ready = 'yes';
 }
