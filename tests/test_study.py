@@ -282,15 +282,23 @@ def test_the_default_plan_is_what_two_hours_allow() -> None:
     assert (plan.sampling_evaluations + plan.statistics_evaluations) / 390 < 2 * 3600
     # 4,000 steps: a quarter of the samples, unless more are asked for
     long = make_plan(ForwardProcess.cosine(4000))
-    assert Point(ALL, 4000, 250, True) in long.points
-    assert Point(ALL, 4000, 7, True) not in long.points
-    assert Point(ALL, 4000, 70, True) in make_plan(ForwardProcess.cosine(4000), all_samples=70).points
+    assert Point(ALL, 4000, 250, 250) in long.points
+    assert Point(ALL, 4000, 7, 7) not in long.points
+    assert Point(ALL, 4000, 70, 70) in make_plan(ForwardProcess.cosine(4000), all_samples=70).points
     assert 220 <= long.choosing_times <= 258
 
 
 def test_short_grids_have_the_budgets_that_they_can() -> None:
-    plan = make_plan(ForwardProcess.linear(20), samples=5, budgets=[8, 20, 64])
-    assert {point.name for point in plan.points} == {"even-8", "quadratic-8", "dp-8", "all-20"}
+    plan = make_plan(ForwardProcess.linear(10), samples=5, budgets=[8, 10])
+    assert {point.name for point in plan.points} == {"even-8", "quadratic-8", "dp-8", "all-10"}
+    # Ten of all steps are drawn to be looked at, and as many measured as of the strides.
+    assert Point(ALL, 10, 10, 5) in plan.points
+    shortest = make_plan(ForwardProcess.linear(8)).points
+    assert {point.name for point in shortest if point.scored} >= {"dp-2", "dp-4", "all-8"}
+    with pytest.raises(ValueError, match="No path has more than T = 20 steps, so none has 64"):
+        make_plan(ForwardProcess.linear(20), budgets=[8, 20, 64])
+    with pytest.raises(ValueError, match="All steps are to be sampled 40 times, the strides 20 times"):
+        make_plan(ForwardProcess.linear(20), samples=20, all_samples=40)
     assert make_plan(ForwardProcess.linear(20), drawn=False).points == ()
     assert not any(point.scored for point in make_plan(ForwardProcess.linear(50), scored=False).points)
     with pytest.raises(ValueError, match="Budgets must be at least 1 step, not 0"):

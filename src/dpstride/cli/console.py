@@ -79,5 +79,5 @@ def _coloured(line: str) -> str:
 def duration(seconds: float) -> str:
     """Seconds in words."""
     if seconds < 90.0:
-        return f"{seconds:.0f} seconds"
+        return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
     return f"{seconds / 60.0:.0f} minutes" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} hours"

@@ -9,7 +9,10 @@ from .console import duration
 from .options import running
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..denoiser import Denoiser
+    from ..evaluate.features.extractor import FeatureExtractor
     from ..statistics.data import Samples
 
 
@@ -38,6 +41,17 @@ def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
     for step in range(chain.budget):
         x = chain.advance(x, step, 0)
     return (time.monotonic() - start) / (chain.budget * batch_size) / current().size
+
+
+def seconds_of_features(extractor: FeatureExtractor, images: Tensor) -> float:
+    """Seconds per image that an extractor takes, all processes of a launch together."""
+    from ..statistics.workers import current
+
+    few = images[:16]
+    extractor(few)  # the first call also warms up
+    start = time.monotonic()
+    extractor(few)
+    return (time.monotonic() - start) / len(few) / current().size
 
 
 def in_words(seconds: float) -> str:

@@ -13,7 +13,7 @@ import click
 
 from .console import emit, notes_of, say_skipped, sayer
 from .expected import in_words, seconds_to_estimate
-from .inputs import DEFAULT_SAMPLES, check_costs, load_model, split
+from .inputs import DEFAULT_SAMPLES, check_costs, load_model, shared_note, split
 from .objectives import Request, check_objective, evaluations_of, find_other, objective
 from .options import (
     adaptive,
@@ -136,7 +136,7 @@ def find_command(
         return
     _, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
-        skip_nonfinite=skip_nonfinite, progress=not quiet,
+        skip_nonfinite=skip_nonfinite, progress=not quiet, notes=shared_note(choosing, scoring) if heldout else (),
     )  # fmt: skip
     files = [*write_report(output, model, data, heldout), *files]
     print_result(comparison, files, as_json, budgets or ())
@@ -157,6 +157,7 @@ def find_schedules(
     score_sparsely: bool = True,
     skip_nonfinite: bool = False,
     progress: bool = True,
+    notes: tuple[str, ...] = (),
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
     """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there.
 
@@ -207,6 +208,7 @@ def find_schedules(
             steps = sorted({*report.steps, *(step for path in kept for step in path)})
     schedules.save(output / "schedules.json")
     comparison = compare(schedules, estimate_to("heldout.safetensors", scoring, seed + 1, steps))
+    comparison = replace(comparison, warnings=(*comparison.warnings, *notes))
     comparison.save(output / "comparison.json")
     (output / "table.txt").write_text(comparison_table(comparison) + "\n", encoding="utf-8")
     return schedules, comparison, files + save_figures(comparison, schedules, output)

@@ -94,6 +94,18 @@ def read_samples(text: str, model: LoadedModel, samples: int | None, data_range:
     return Samples.read(data, samples, model.data_range if data_range is None else data_range)
 
 
+def shared_note(choosing: Samples, scoring: Samples) -> tuple[str, ...]:
+    """What is to be said if samples that choose the path also score it."""
+    chosen = {sample.numpy().tobytes() for sample in choosing.values}
+    shared = sum(sample.numpy().tobytes() in chosen for sample in scoring.values)
+    if not shared:
+        return ()
+    return (
+        f"{shared:,} of the {len(scoring):,} samples that score the paths are among those that chose them, which flatters. "
+        "Give other data to --heldout, or leave it out: then a disjoint part of DATA scores.",
+    )
+
+
 def split(
     data: str,
     heldout: str | None,

@@ -9,7 +9,7 @@ import click
 
 from .console import emit
 from .inputs import load_model
-from .options import VARIANCES, check_eta, model_argument, model_option, output
+from .options import VARIANCES, check_eta, complete_data, model_argument, model_option, output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     help="[default: what the schedule is for, else ancestral]",
 )
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
+@click.option(
+    "--conditioning",
+    metavar="DATA",
+    shell_complete=complete_data,
+    help="Data whose conditioning the samples get, one after the other and over again; for conditional models.",
+)
 @click.option("--seed", default=0, show_default=True, help="Names the noise.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
 @model_option
@@ -51,6 +57,7 @@ def sample_command(
     variance: Any,
     sampler: Any,
     eta: float,
+    conditioning: str | None,
     seed: int,
     batch_size: int,
     model_options: tuple[tuple[str, Any], ...],
@@ -59,7 +66,8 @@ def sample_command(
 ) -> None:
     """Samples of MODEL along a path of K steps: a PNG grid, or arrays.
 
-    Interrupted, the same command goes on where it was. It spreads over the processes of torchrun.
+    Images are drawn with the range of values that the schedules' data had. Interrupted, the same command goes on where it
+    was. It spreads over the processes of torchrun.
 
     \b
     Example:
@@ -72,6 +80,7 @@ def sample_command(
     from ..evaluate.stream import sample_stream
     from ..report.images import check_drawable, save_samples
     from ..schedule import ScheduleSet
+    from ..statistics.artefact import DataRange
     from ..strides import even_stride, quadratic_stride
 
     if output.suffix not in (".png", ".npy", ".npz"):
@@ -88,12 +97,31 @@ def sample_command(
     if loaded.decode is None and output.suffix != ".npy":
         check_drawable((count, *(loaded.denoiser.shape or ())))
     shape: list[int] = []
+    condition, fingerprint = (None, None) if conditioning is None else _conditioning(conditioning, count)
+    drawn = DataRange.parse(chosen.provenance.get("data_range", "uint8") if loaded.decode is None else "uint8")
 
     def write(samples: Tensor) -> None:
         images = samples if loaded.decode is None else loaded.decode(samples)
-        save_samples(images.numpy(), output)
+        save_samples(images.numpy(), output, drawn.low, drawn.high)
         shape.extend(images.shape)
 
     with tqdm(total=count * budget, desc="sample", unit="eval", disable=True if quiet else None) as bar:
-        sample_stream(chain, count, output, write, batch_size=batch_size, update=bar.update)
+        sample_stream(
+            chain, count, output, write, batch_size=batch_size, conditioning=condition,
+            conditioning_fingerprint=fingerprint, update=bar.update,
+        )  # fmt: skip
     emit(as_json, {"samples": str(output), "shape": shape}, f"{output}: {count} samples, {budget} steps")
+
+
+def _conditioning(text: str, count: int) -> tuple[Any, str]:
+    """``count`` entries of the conditioning in DATA, and what tells it from other conditioning."""
+    import torch
+
+    from ..statistics.data import Samples
+    from ..statistics.files import read_data
+
+    data = read_data(text)
+    if not isinstance(data, tuple):
+        raise ValueError(f"--conditioning {text}: these data have no conditioning, only samples.")
+    entries = Samples.read((torch.zeros(len(data[0]), 1), data[1]), None, "continuous")
+    return entries.take(i % len(entries) for i in range(count)).conditioning, entries.fingerprint

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import emit, notes_of, sayer
-from .expected import in_words, seconds_to_estimate, seconds_to_sample
-from .inputs import check_costs, load_model, split
+from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
+from .inputs import check_costs, load_model, shared_note, split
 from .options import (
     check_eta,
     data_argument,
@@ -127,12 +127,13 @@ def study_command(
     images = _images(data, loaded, data_range, seed)
     others = None if heldout is None else _images(heldout, loaded, data_range, seed + 1)
     study, words = _prepare(
-        loaded, parts, images, others, features, budgets, samples, all_samples,
+        loaded, parts, images, others, features, budgets, samples, all_samples, notes=shared_note(*parts) if heldout else (),
         variance=variance, decoder=decoder, sampler=sampler, eta=eta, seed=seed, batch_size=batch_size,
         skip_nonfinite=skip_nonfinite, names=(data, heldout or f"held-out part of {data}"),
     )  # fmt: skip
     say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
-    say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}"]))
+    notes = [f"Note: {note}" for note in (*study.notes, *study.few)]
+    say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}", *notes]))
     expected = _expected_seconds(study)
     evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
     if dry_run:
@@ -175,17 +176,20 @@ def _prepare(
     **options: Any,
 ) -> tuple[Study, str]:
     """The study, and in words which features it measures by."""
-    from ..study.features import extractor_named
-    from ..study.plan import DISTANCE_BUDGETS, make_plan
+    from ..study.features import NONE, extractor_named
+    from ..study.plan import make_plan
     from ..study.run import Study
 
     choosing, scoring = parts
-    shape = choosing.shape if images is None else tuple(images.shape[1:])
-    drawable = len(shape) == 3 and (images is not None or loaded.decode is None)
-    extractor, words = extractor_named(features, shape) if drawable else (None, "none: the samples are no images")
-    if images is None:
-        extractor = None
-    elif extractor is not None:
+    extractor, words = None, "none: the samples are no images"
+    if images is not None:
+        extractor, words = extractor_named(features, tuple(images.shape[1:]))
+    elif features not in (None, NONE):
+        raise ValueError(
+            f"--features {features} are those of images [C, H, W], and DATA has samples of shape {choosing.shape}. Leave "
+            "it out: there are then no distances."
+        )
+    if extractor is not None and images is not None:
         extractor(images[:1])  # images that it does not take are refused before hours of work
     if loaded.denoiser.shape is None:
         loaded.denoiser.shape = choosing.shape
@@ -193,10 +197,10 @@ def _prepare(
         loaded.denoiser.process,
         samples,
         all_samples,
-        budgets or DISTANCE_BUDGETS,
+        budgets or None,
         len(choosing),
         len(scoring),
-        drawn=drawable,
+        drawn=images is not None,
         scored=extractor is not None,
     )
     study = Study(
@@ -214,7 +218,7 @@ def _prepare(
 
 
 def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tensor | None:
-    """DATA as uint8 images [n, 1 or 3, H, W] in a seeded order, or None where they are none.
+    """DATA as uint8 images [n, C, H, W] in a seeded order, or None where they are none.
 
     What a latent model is given are the images before they are encoded.
     """
@@ -227,22 +231,30 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
     from ..statistics.files import read_data
 
     data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
+    low, high = -1.0, 1.0
     if loaded.encode is None:
         samples = Samples.read(data, None, loaded.data_range if data_range is None else data_range)
-        images = samples.batch(0, len(samples), torch.device("cpu"), torch.float32).x
+        images, low, high = samples.values, samples.data_range.low, samples.data_range.high
+        if samples.data_range.levels not in (None, 256):
+            images = samples.batch(0, len(samples), torch.device("cpu"), torch.float32).x
     else:
         first = data[0] if isinstance(data, tuple) else data
         images = torch.as_tensor(first) if isinstance(first, (torch.Tensor, np.ndarray)) else torch.zeros(0)
-    if images.ndim != 4 or images.shape[1] not in (1, 3):
+    if images.ndim != 4:
         return None
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(images)))
-    return images[order] if images.dtype == torch.uint8 else to_levels(images[order].float())
+    return images[order] if images.dtype == torch.uint8 else to_levels(images[order].float(), low, high)
 
 
 def _expected_seconds(study: Study) -> float:
-    """Of both kinds of work; conditional samples are taken for as slow as estimates."""
+    """Of estimates, samples and features; conditional samples are taken for as slow as estimates."""
     per_time = seconds_to_estimate(study.denoiser, study.choosing, study.batch_size)
     per_step = per_time
     if study.plan.points and study.choosing.conditioning is None:
         per_step = seconds_to_sample(study.denoiser, study.batch_size)
-    return per_time * study.plan.statistics_evaluations + per_step * study.plan.sampling_evaluations
+    passes = per_time * study.plan.statistics_evaluations + per_step * study.plan.sampling_evaluations
+    if study.extractor is None or study.reference is None:
+        return passes
+    real = sum(len(images) for images in (study.reference, study.heldout_images) if images is not None)
+    images = real + sum(point.samples for point in study.plan.points)
+    return passes + seconds_of_features(study.extractor, study.reference) * images

@@ -7,15 +7,18 @@ smaller experiment where there are any.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
 from ..costs.decoder import decoder_nats_at, decoder_variance, respaced_row
 from ..costs.elbo import elbo_costs
@@ -26,6 +29,7 @@ from ..fitted import Fitted
 from ..solver import solve
 from ..statistics.artefact import Statistics
 from ..statistics.decoder import gaussian_nats
+from .kept import Kept
 
 Array = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
@@ -61,6 +65,8 @@ def ablate(
     budgets: Sequence[int],
     repeats: int = REPEATS,
     seed: int = 0,
+    checkpoint: Path | None = None,
+    progress: bool = False,
 ) -> Ablation:
     """Schedules from 8, 32, 128, … samples of ``statistics``, scored on ``heldout``.
 
@@ -71,20 +77,30 @@ def ablate(
         budgets: numbers of steps to report.
         repeats: experiments of each size but the last.
         seed: of the draws.
+        checkpoint: file that keeps what each experiment gave: at T = 4000 one takes seconds.
+        progress: show a progress bar (only ever on a terminal).
     """
     heldout.check_process(statistics.process)
     parts = _Parts(statistics, options)
     rng = np.random.default_rng(seed)
     experiments = [(count, _draws(rng, parts.sizes, count, repeats)) for count in parts.unit_counts()]
+    identity = [_told(each) for each in (statistics, heldout)] + [dict(options), list(budgets), seed]
+    kept = Kept(checkpoint, identity)
+
+    def scores(weights: Array) -> list[float]:
+        table, fitted = parts.table(weights)
+        solution = solve(table, max(budgets))
+        return [_score(heldout, solution.path(budget), options, fitted) for budget in budgets]
+
     found = []
-    for _, draws in experiments:
-        scores = []
-        for weights in draws:
-            table, fitted = parts.table(weights)
-            solution = solve(table, max(budgets))
-            paths = [solution.path(budget) for budget in budgets]
-            scores.append(tuple(_score(heldout, path, options, fitted) for path in paths))
-        found.append(tuple(scores))
+    total = sum(len(draws) for _, draws in experiments)
+    with tqdm(total=total, desc="ablation", unit="experiment", disable=None if progress else True) as bar:
+        for count, draws in experiments:
+            repeated = []
+            for repeat, weights in enumerate(draws):
+                repeated.append(tuple(kept.numbers(f"{count} {repeat}", partial(scores, weights))))
+                bar.update()
+            found.append(tuple(repeated))
     return Ablation(
         sizes=tuple(round(count * statistics.samples / parts.units) for count, _ in experiments),
         budgets=tuple(int(budget) for budget in budgets),
@@ -93,6 +109,12 @@ def ablate(
         unit_samples=statistics.samples / parts.units,
         note=parts.note,
     )
+
+
+def _told(statistics: Statistics) -> dict[str, Any]:
+    """By which statistics are known again."""
+    digest = hashlib.sha256(np.ascontiguousarray(statistics.squared_error).data).hexdigest()[:16]
+    return {"model": statistics.model, "data": statistics.data, "seed": statistics.seed, "squared_error": digest}
 
 
 def _draws(rng: np.random.Generator, sizes: Array, count: int, repeats: int) -> list[Array]:

@@ -57,7 +57,7 @@ class Comparison:
     def table_budgets(self) -> list[int]:
         """The paper's columns that this grid has, and all steps."""
         largest = self.budgets[-1]
-        return [budget for budget in TABLE_BUDGETS if budget < largest and budget in self.curves["dp"]] + [largest]
+        return [budget for budget in usual_budgets(largest) if budget in self.curves["dp"]] + [largest]
 
     @property
     def best_budget(self) -> int:
@@ -139,6 +139,11 @@ class Comparison:
             raise ValueError(f"budgets must lie in 1 … {self.T}")
         if not isinstance(self.model.get("name"), str) or not isinstance(self.options.get("variance"), str):
             raise ValueError("the model must have a name, and the options a variance")
+
+
+def usual_budgets(T: int, wanted: Sequence[int] = TABLE_BUDGETS) -> list[int]:
+    """Those of ``wanted`` below T; a grid too short for any has its quarter and its half."""
+    return [budget for budget in wanted if budget < T] or sorted({budget for budget in (T // 4, T // 2) if budget})
 
 
 def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:

@@ -130,12 +130,12 @@ def _gaussian(features: Any) -> tuple[Array, Array]:
     return mean, covariance
 
 
-def too_few(count: int, dimension: int) -> str | None:
+def too_few(count: int, dimension: int, what: str = "samples") -> str | None:
     """Why a Fréchet distance of ``count`` samples says little, or None."""
     if count > dimension:
         return None
     return (
-        f"{count} samples are too few for features of {dimension} dimensions: their covariance is singular, and the Fréchet "
+        f"{count:,} {what} are too few for features of {dimension} dimensions: their covariance is singular, and the Fréchet "
         f"distance comes out too large. Take more than {dimension}, many more for absolute values; the kernel distance is "
         "unbiased at any number."
     )

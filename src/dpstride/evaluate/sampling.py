@@ -109,8 +109,10 @@ class Chain:
         sampler = schedule.options.get("sampler", "ancestral") if sampler is None else sampler
         if sampler not in get_args(Sampler):
             raise ValueError(f"sampler must be 'ancestral', 'ddim' or 'dpmpp_2m', not {sampler!r}.")
-        if not 0.0 <= eta <= 1.0:
+        if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
             raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
+        if eta and sampler != "ddim":
+            raise ValueError(f"eta is the noise of sampler='ddim', but the sampler is {sampler!r}. Leave eta at 0.")
         if denoiser.shape is None:
             raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
         steps, fitted = steps_on(denoiser.process, schedule), fitted_on(denoiser.process, schedule)

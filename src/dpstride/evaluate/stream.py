@@ -54,16 +54,21 @@ def sample_stream(
     write: Callable[[Tensor], None],
     *,
     batch_size: int = 64,
+    conditioning: Any = None,
+    conditioning_fingerprint: str | None = None,
     update: Update = lambda evaluations: None,
 ) -> None:
     """Hand samples 0 … n − 1 of ``chain`` [n, *shape], float32, to ``write``, which puts them into ``path``.
 
     Until it has, what is drawn is kept in a folder beside ``path``. Helping processes of a launch write nothing.
     """
-    store = _Store(Path(path), {"kind": "samples to keep"} | _identity_of(chain), chain.denoiser.at_once, update)
+    identity = {"kind": "samples to keep", "conditioning": conditioning_fingerprint} | _identity_of(chain)
+    store = _Store(Path(path), identity, chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
-        return {"x": _walk(chain, *unit, None, store).float().cpu().numpy()}
+        first, count = unit
+        condition = slice_conditioning(conditioning, slice(first, first + count))
+        return {"x": _walk(chain, first, count, condition, store).float().cpu().numpy()}
 
     def received(unit: Unit) -> None:
         update(unit[1] * chain.budget)
@@ -80,6 +85,7 @@ def sample_features(
     keep: int = 64,
     batch_size: int = 64,
     decode: Callable[[Tensor], Tensor] | None = None,
+    value_range: tuple[float, float] = (-1.0, 1.0),
     conditioning: Any = None,
     conditioning_fingerprint: str | None = None,
     update: Update = lambda evaluations: None,
@@ -93,17 +99,13 @@ def sample_features(
         path: file to write, and to go on from.
         keep: images to keep, the first ones.
         batch_size: samples per network pass.
-        decode: samples → images in [−1, 1], None where they are that.
+        decode: samples → images, None where they are that.
+        value_range: values of images that are black and white.
         conditioning: one entry per sample.
         conditioning_fingerprint: what tells it from other conditioning, for the record.
         update: told the network evaluations as they are made, for a progress bar.
     """
-    identity = _identity_of(chain) | {
-        "kind": "samples",
-        "conditioning": conditioning_fingerprint,
-        "extractor": extractor.describe(),
-        "keep": keep,
-    }
+    identity = identity_of_samples(chain, extractor, keep, value_range, conditioning_fingerprint)
     store = _Store(Path(path), identity, chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
@@ -111,7 +113,7 @@ def sample_features(
         condition = slice_conditioning(conditioning, slice(first, first + count))
         x = _walk(chain, first, count, condition, store)
         with store.alone:  # neither has said that threads may call it
-            images = to_levels((x if decode is None else decode(x.float())).float().cpu())
+            images = to_levels((x if decode is None else decode(x.float())).float().cpu(), *value_range)
             return {"features": extractor(images), "images": images[: max(0, keep - first)].numpy()}
 
     return _collect_features(store, n, batch_size, compute, lambda unit: update(unit[1] * chain.budget))
@@ -143,6 +145,35 @@ def image_features(
 
     store = _Store(Path(path), identity)
     return _collect_features(store, len(images), batch_size, compute, lambda unit: update(unit[1]))
+
+
+def identity_of_samples(
+    chain: Chain,
+    extractor: FeatureExtractor,
+    keep: int,
+    value_range: tuple[float, float] = (-1.0, 1.0),
+    conditioning_fingerprint: str | None = None,
+) -> dict[str, Any]:
+    """By which `sample_features` knows its own work."""
+    identity = _identity_of(chain) | {
+        "kind": "samples",
+        "conditioning": conditioning_fingerprint,
+        "extractor": extractor.describe(),
+        "keep": keep,
+    }
+    return identity if value_range == (-1.0, 1.0) else identity | {"value_range": list(value_range)}
+
+
+def check_features(path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
+    """Refuse a file of other work, from its header alone; one that is not there, or damaged, is no matter yet."""
+    from safetensors import SafetensorError, safe_open
+
+    there = None
+    with suppress(SafetensorError, OSError, ValueError, KeyError), safe_open(os.fspath(path), "numpy") as file:
+        there = json.loads(file.metadata()["identity"])
+    if there is not None:
+        folder = Path(path).parent
+        check_identity(path, there, json.loads(json.dumps(identity)), f"Give another output, or remove {folder}.")
 
 
 def load_features(path: str | os.PathLike[str]) -> ImageFeatures:

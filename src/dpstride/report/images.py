@@ -12,8 +12,8 @@ import numpy.typing as npt
 GAP = 128  # grey between images, which neither a white nor a black page makes glare
 
 
-def save_samples(images: npt.NDArray[np.floating], path: str | Path) -> None:
-    """Write samples [n, C, H, W] in [−1, 1] as .png (one grid), .npy (as they are) or .npz (uint8, channels last).
+def save_samples(images: npt.NDArray[np.floating], path: str | Path, low: float = -1.0, high: float = 1.0) -> None:
+    """Write samples [n, C, H, W] in [low, high] as .png (one grid), .npy (as they are) or .npz (uint8, channels last).
 
     All or nothing: a kill leaves no half of a file.
     """
@@ -23,7 +23,7 @@ def save_samples(images: npt.NDArray[np.floating], path: str | Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
-        _write(images, temporary)
+        _write(images, temporary, low, high)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -35,11 +35,11 @@ def check_drawable(shape: tuple[int, ...]) -> None:
         raise ValueError(f"Only images [n, 1 or 3, H, W] can be drawn, not {shape}. Write them as .npy.")
 
 
-def _write(images: npt.NDArray[np.floating], path: Path) -> None:
+def _write(images: npt.NDArray[np.floating], path: Path, low: float, high: float) -> None:
     if path.suffix == ".npy":
         np.save(path, images)
         return
-    levels = np.clip(np.floor((images + 1.0) * 127.5 + 0.5), 0, 255).astype(np.uint8)
+    levels = np.clip(np.floor((images - low) * (255.0 / (high - low)) + 0.5), 0, 255).astype(np.uint8)
     if path.suffix == ".npz":
         np.savez_compressed(path, images=np.moveaxis(levels, 1, -1))
         return

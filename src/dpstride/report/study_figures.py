@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..evaluate.comparison import STRIDES
 from ..reading.text import printable
 from ..schedule import ScheduleSet
-from ..study.plan import ALL, GRID_BUDGETS, GRID_IMAGES
+from ..study.plan import ALL, GRID_IMAGES, grid_budgets
 from ..study.results import Distance, StudyResults
 from .figures import STYLES, save_figures
 from .tables import kernel_name
@@ -25,6 +25,7 @@ MARKERS = {"even": "s", "quadratic": "^", "dp": "o", ALL: "*"}
 ALL_STYLE = {"color": "#000000", "label": "all steps"}
 # One hue from light to dark: budgets have an order. All are told apart in grey, too.
 BUDGET_COLOURS = ("#b9dbe8", "#8bbdd9", "#5a9bc5", "#3277ab", "#18548a", "#08306b")
+REAL = "real images"
 Images = npt.NDArray[np.uint8]
 
 
@@ -78,8 +79,8 @@ def sample_rows(results: StudyResults, features: Path) -> list[tuple[str, Images
         images = load_features(path).images[:GRID_IMAGES] if path.is_file() else np.zeros((0, 1, 1, 1), dtype=np.uint8)
         return [(name, images)] if len(images) and images.shape[1] in (1, 3) else []
 
-    rows = row("real images", "reference")
-    for budget in GRID_BUDGETS:
+    rows = row(REAL, "reference")
+    for budget in grid_budgets(results.T):
         for stride in STRIDES:
             rows += row(f"{budget} steps, {'DP' if stride == 'dp' else stride}", f"{stride}-{budget}")
     rows += row(f"all {results.T:,} steps", f"{ALL}-{results.T}")
@@ -121,8 +122,9 @@ def _draw_samples(figure: Any, rows: list[tuple[str, Images]], results: StudyRes
     axes.set_xticks([])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    where = "below the real images a" if rows[0][0] == REAL else "a"
     axes.set_title(
-        f"{_title(results)}: below the real images a column has one seed, {results.settings['sampler']} sampling",
+        f"{_title(results)}: {where} column has one seed, {results.sampling}",
         fontsize=9,
         parse_math=False,
     )
@@ -192,7 +194,11 @@ def _draw_distance(
 
 def _apart(each: Distance) -> dict[str, Any]:
     """How a distance of fewer samples than the others is drawn."""
-    return {"color": "0.4", "fillstyle": "none", "label": f"all steps, {each.samples:,} samples only"}
+    return {
+        "color": "0.4",
+        "fillstyle": "none",
+        "label": f"{'all steps' if each.stride == ALL else each.stride}, {each.samples:,} samples only",
+    }
 
 
 def _scale(axes: Any, measured: list[float]) -> None:

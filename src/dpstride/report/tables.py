@@ -12,6 +12,7 @@ from ..reading.text import printable
 from ..study.results import Distance, StudyResults
 from .text import NAMES
 
+LARGE = 1e6  # from which numbers are written with a power of ten
 Cell = str | tuple[float, float] | None  # text, or a number with its standard error
 
 
@@ -67,7 +68,8 @@ class Table:
         if cell is None or isinstance(cell, str):
             return cell or ""
         value, error = cell
-        return f"{value:.{self.digits}f}" + ("" if math.isnan(error) else f"{plus_minus}{error:.{self.digits}f}")
+        style = f".{self.digits}f" if max(abs(value), 0.0 if math.isnan(error) else error) < LARGE else ".4g"
+        return f"{value:{style}}" + ("" if math.isnan(error) else f"{plus_minus}{error:{style}}")
 
 
 def study_tables(results: StudyResults) -> list[Table]:
@@ -75,7 +77,7 @@ def study_tables(results: StudyResults) -> list[Table]:
     tables = [bits_per_dim_table(results)]
     if results.distances:
         tables += [frechet_table(results), kernel_table(results)]
-    if results.ablation is not None:
+    if results.ablation is not None and len(results.ablation.sizes) > 1:
         tables.append(ablation_table(results))
     return tables
 
@@ -88,7 +90,7 @@ def bits_per_dim_table(results: StudyResults) -> Table:
     samples = comparison.samples
     return Table(
         f"{_name(results)}: bits/dim of {samples['heldout']:,} held-out samples, paths chosen on "
-        f"{samples['chosen']:,} others ({results.options['variance']} variance, {results.options['decoder']} decoder)",
+        f"{samples['chosen']:,} samples ({results.options['variance']} variance, {results.options['decoder']} decoder)",
         ("steps", *(_steps(K, results.T) for K in budgets)),
         tuple(rows),
     )
@@ -108,7 +110,11 @@ def kernel_table(results: StudyResults) -> Table:
 
 def kernel_name(results: StudyResults) -> str:
     """KID on the FID's features, and a plain kernel distance on any other."""
-    return "KID" if results.distance_name == "FID" else results.distance_name.replace("Fréchet", "Kernel")
+    if results.distance_name == "FID":
+        return "KID"
+    if "Fréchet" in results.distance_name:
+        return results.distance_name.replace("Fréchet", "Kernel")
+    return f"Kernel distance, {results.features['name'] if results.features else 'features'}"
 
 
 def _measured(results: StudyResults) -> list[Distance]:
@@ -117,7 +123,7 @@ def _measured(results: StudyResults) -> list[Distance]:
 
 def _distance_table(results: StudyResults, name: str, values: dict[Distance, tuple[float, float]]) -> Table:
     budgets = sorted({each.budget for each in results.distances})
-    usual = max(each.samples for each in results.distances)
+    usual = results.usual_samples
     rows = []
     for stride in STRIDES:
         found = [results.distance_at(stride, K) for K in budgets]
@@ -136,8 +142,7 @@ def _distance_table(results: StudyResults, name: str, values: dict[Distance, tup
     errors = [error for _, error in values.values() if error > 0.0]
     least = min(errors) * 10.0 if errors else min(abs(value) for value, _ in values.values()) or 1.0
     return Table(
-        f"{_name(results)}: {name}, {usual:,} samples against {images:,} real images ({results.settings['sampler']} "
-        f"sampling{floor})",
+        f"{_name(results)}: {name}, {usual:,} samples against {images:,} real images ({results.sampling}{floor})",
         ("steps", *columns),
         tuple(rows),
         digits=min(6, max(1, 2 - math.floor(math.log10(least)))),
@@ -176,7 +181,8 @@ def _steps(budget: int, T: int) -> str:
 
 
 def _escape(text: str) -> str:
-    special = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "−": "-"}
+    special = {letter: f"\\{letter}" for letter in "&%_#${}"} | {"±": r"$\pm$", "−": "-"}
+    special |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
     return "".join(special.get(letter, letter) for letter in text)
 
 

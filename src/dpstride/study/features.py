@@ -35,6 +35,11 @@ def extractor_named(text: str | None, shape: tuple[int, ...]) -> tuple[FeatureEx
             found = import_function(text)()
             if not isinstance(found, FeatureExtractor):
                 raise ValueError(f"{text} must return a dpstride FeatureExtractor, not {type(found).__name__}.")
+            if found.distance in ("FID", "KID"):
+                raise ValueError(
+                    f"{text} calls its distance {found.distance!r}: only that of the FID's own network is called so "
+                    "(--features inception). Give it another name."
+                )
         case _:
             raise ValueError(
                 f"features must be fashion, inception, inception:PATH, none or package.module:function, not {text!r}."
@@ -50,4 +55,6 @@ def _fitting(shape: tuple[int, ...]) -> tuple[FeatureExtractor | None, str]:
         return extractor_named("fashion", shape)
     if len(shape) == 3 and shape[0] in (1, 3) and inception_is_cached():
         return extractor_named("inception", shape)
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        return None, f"none: the FID is of images of 1 or 3 channels, and these have the shape {list(shape)}"
     return None, f"none: for the FID put {FILE} into torch's hub cache, or give --features inception:PATH"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluate.comparison import STRIDES
+from ..evaluate.comparison import STRIDES, TABLE_BUDGETS, usual_budgets
 from ..process import ForwardProcess
 from ..schedule import Schedule, ScheduleSet
 from ..strides import even_stride, quadratic_stride
@@ -24,12 +24,17 @@ ALL = "all"  # the path of every step, on which all strides agree
 
 @dataclass(frozen=True)
 class Point:
-    """Samples to draw along one path; those of a ``scored`` one are compared with real images."""
+    """Samples to draw along one path; the first ``measured`` of them are compared with real images."""
 
     stride: str
     budget: int
     samples: int
-    scored: bool
+    measured: int
+
+    @property
+    def scored(self) -> bool:
+        """Whether its distance is taken."""
+        return self.measured > 0
 
     @property
     def evaluations(self) -> int:
@@ -76,7 +81,7 @@ class Plan:
             here = [point for point in scored if point.budget == K]
             along = f"all {K:,} steps" if here[0].stride == ALL else f"each of {len(here)} strides of {K} steps"
             count = sum(point.evaluations for point in here)
-            lines.append(f"Sample   {here[0].samples:,} along {along}: {count:,}")
+            lines.append(f"Sample   {here[0].measured:,} along {along}: {count:,}")
         if others := [point for point in self.points if not point.scored]:
             budgets = ", ".join(str(budget) for budget in sorted({point.budget for point in others}))
             count = sum(point.evaluations for point in others)
@@ -88,7 +93,7 @@ def make_plan(
     process: ForwardProcess,
     samples: int = SAMPLES,
     all_samples: int | None = None,
-    budgets: Sequence[int] = DISTANCE_BUDGETS,
+    budgets: Sequence[int] | None = None,
     choosing: int = CHOOSING,
     heldout: int = HELDOUT,
     grid_images: int = GRID_IMAGES,
@@ -98,21 +103,27 @@ def make_plan(
     """The samples to draw: every stride at every budget, and all steps once, cheapest first.
 
     ``all_samples`` defaults to ``samples`` for up to 1,000 steps and to as many fewer as there are more steps, because a
-    sample of all steps costs T evaluations. Without features nothing is ``scored``, and samples that are no images are not
-    ``drawn``.
+    sample of all steps costs T evaluations. ``budgets`` default to 8 … 128. Without features nothing is ``scored``, and
+    samples that are no images are not ``drawn``.
     """
     T = process.T
-    chosen = sorted({int(budget) for budget in budgets if budget < T}) if scored else []
-    if wrong := [budget for budget in budgets if budget < 1]:
+    if wrong := [budget for budget in budgets or () if budget < 1]:
         raise ValueError(f"Budgets must be at least 1 step, not {wrong[0]}.")
+    if wrong := [budget for budget in budgets or () if budget > T]:
+        raise ValueError(f"No path has more than T = {T} steps, so none has {wrong[0]}. Ask for smaller budgets.")
     if samples < 2:
         raise ValueError(f"A distance needs at least 2 samples, not {samples}.")
+    if all_samples is not None and all_samples > samples:
+        raise ValueError(
+            f"All steps are to be sampled {all_samples} times, the strides {samples} times: a Fréchet distance of more "
+            "samples is smaller for that alone. Give as many samples or fewer for all steps."
+        )
     most = max(2, round(samples * min(1.0, LONG / T))) if all_samples is None else all_samples
-    points = [Point(stride, K, samples, True) for K in chosen for stride in STRIDES]
-    points += [
-        Point(stride, K, grid_images, False) for K in GRID_BUDGETS if K < T and K not in chosen for stride in STRIDES
-    ]
-    points.append(Point(ALL, T, max(most, grid_images) if scored else grid_images, scored))
+    wanted = usual_budgets(T, DISTANCE_BUDGETS) if budgets is None else {int(budget) for budget in budgets} - {T}
+    chosen = sorted(wanted) if scored else []
+    points = [Point(stride, K, samples, samples) for K in chosen for stride in STRIDES]
+    points += [Point(stride, K, grid_images, 0) for K in grid_budgets(T) if K not in chosen for stride in STRIDES]
+    points.append(Point(ALL, T, max(most, grid_images), most) if scored else Point(ALL, T, grid_images, 0))
     return Plan(
         points=tuple(sorted(points, key=lambda point: point.evaluations)) if drawn else (),
         choosing=choosing,
@@ -120,6 +131,11 @@ def make_plan(
         heldout=heldout,
         T=T,
     )
+
+
+def grid_budgets(T: int) -> list[int]:
+    """Whose samples are shown side by side."""
+    return usual_budgets(T, GRID_BUDGETS if GRID_BUDGETS[0] < T else TABLE_BUDGETS)
 
 
 def choosing_steps(process: ForwardProcess, times: int = TIMES) -> list[int]:

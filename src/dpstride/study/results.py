@@ -84,6 +84,12 @@ class StudyResults:
         return str(self.features["distance"]) if self.features else "distance"
 
     @property
+    def sampling(self) -> str:
+        """How samples were drawn, in words."""
+        sampler, eta = self.settings["sampler"], self.settings.get("eta", 0.0)
+        return f"DDIM sampling, eta {eta:g}" if sampler == "ddim" else f"{sampler} sampling"
+
+    @property
     def sentence(self) -> str | None:
         """Whether bits/dim and the distance agree, in words."""
         return None if self.agreement is None else self.agreement.sentence(f"the {self.distance_name}")
@@ -113,9 +119,14 @@ class StudyResults:
 
     @property
     def comparable(self) -> tuple[Distance, ...]:
-        """Distances of as many samples as any has; a Fréchet distance of fewer is larger for that alone."""
-        most = max((each.samples for each in self.distances), default=0)
-        return tuple(each for each in self.distances if each.samples == most)
+        """Distances of as many samples as those of strides; a Fréchet distance of fewer is larger for that alone."""
+        return tuple(each for each in self.distances if each.samples == self.usual_samples)
+
+    @property
+    def usual_samples(self) -> int:
+        """By which strides are measured, and all steps if they are few."""
+        counts = [each.samples for each in self.distances if each.stride != ALL]
+        return max(counts or [each.samples for each in self.distances], default=0)
 
     def distance_at(self, stride: str, budget: int) -> Distance | None:
         """The distance of a stride at a budget; at all steps every stride has the same."""

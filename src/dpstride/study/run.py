@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,28 +11,26 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from ..evaluate.ablation import REPEATS, ablate
-from ..evaluate.comparison import TABLE_BUDGETS, Comparison, compare
-from ..evaluate.frechet import TooFewSamplesWarning, frechet_distance
-from ..evaluate.kernel_distance import kernel_distance
+from ..evaluate.comparison import Comparison, compare, usual_budgets
+from ..evaluate.frechet import too_few
 from ..pipeline import schedules_from
 from ..schedule import ScheduleSet
 from .agreement import agree
 from .plan import ALL, Plan, Point, choosing_steps, schedule_of
 from .results import Distance, StudyResults
+from .ruler import Ruler
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..denoiser import Denoiser
     from ..evaluate.features.extractor import FeatureExtractor
-    from ..evaluate.sampling import Sampler
+    from ..evaluate.sampling import Chain, Sampler
     from ..evaluate.stream import ImageFeatures
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
 
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
-KERNEL_PAIRS = 5000  # samples up to which every pair is used; beyond, subsets as in published values
-KERNEL_SUBSET = 1000
 KEEP = 64  # images of each path
 
 
@@ -49,7 +46,7 @@ class Study:
         extractor: what gives the features of distances, or None for no distances.
         reference: real images, uint8 [n, C, H, W], from which distances are taken; the training images in the paper.
         heldout_images: other real images, for the distance that perfect samples would have.
-        decode: samples → images in [−1, 1], None where they are that.
+        decode: samples → images in [−1, 1], None where they are images in the data's range.
         variance: reverse variance of costs and of ancestral samples; None is the model's own.
         decoder: of the costs.
         sampler: "ancestral" or "ddim".
@@ -58,6 +55,7 @@ class Study:
         batch_size: samples per network pass.
         skip_nonfinite: leave out samples of the data for which the network gives NaN or infinity, and say how many.
         names: how data are called in the results.
+        notes: what else a reader of the results must know.
     """
 
     denoiser: Denoiser
@@ -76,6 +74,7 @@ class Study:
     batch_size: int = 64
     skip_nonfinite: bool = False
     names: tuple[str, str] = ("DATA", "held-out part of DATA")
+    notes: tuple[str, ...] = ()
 
     def run(
         self, folder: str | Path, say: Callable[[str], None] = lambda text: None, progress: bool = True
@@ -91,17 +90,27 @@ class Study:
         schedules = schedules_from(statistics, self.variance, self.decoder)
         heldout = self._estimate(output / "heldout.safetensors", self.scoring, self.seed + 1, progress, say)
         comparison = compare(schedules, heldout)
-        notes = list(comparison.warnings)
+        notes = [*self.notes, *comparison.warnings]
         notes += [each.skipped_note for each in (statistics, heldout) if each.skipped]
-        budgets = [budget for budget in TABLE_BUDGETS if budget in schedules and budget < schedules.process.T]
         ablation = None
         if main:
+            self._check(output / "features", schedules)
             schedules.save(output / "schedules.json")
             comparison.save(output / "comparison.json")
-            ablation = ablate(statistics, heldout, schedules.options, budgets or schedules.budgets[-1:])
-            notes += [ablation.note] if ablation.note else []
+            if budgets := [budget for budget in usual_budgets(schedules.process.T) if budget in schedules]:
+                ablation = ablate(
+                    statistics,
+                    heldout,
+                    schedules.options,
+                    budgets,
+                    seed=self.seed,
+                    checkpoint=output / "ablation.json",
+                    progress=progress,
+                )
+                notes += [ablation.note] if ablation.note else []
             say(f"Schedules, table and ablation of {len(self.choosing):,} samples are done.")
-        distances, floor = self._distances(output / "features", schedules, comparison, notes, progress, say)
+        distances, floor = self._distances(output / "features", schedules, comparison, progress, say)
+        notes += self.few
         if not main:
             return None
         results = StudyResults(
@@ -158,19 +167,41 @@ class Study:
 
     # --- samples and distances -------------------------------------------------------------------------------------------
 
+    @property
+    def few(self) -> list[str]:
+        """Of which numbers of images a Fréchet distance says little; known before anything is drawn."""
+        if self.extractor is None or self.reference is None:
+            return []
+        dimension = self.extractor.dimension
+        counts = sorted({point.measured for point in self.plan.points if point.scored})
+        found = [too_few(count, dimension) for count in counts]
+        found.append(too_few(len(self.reference), dimension, "real images"))
+        asked = max(counts, default=0)
+        found += [
+            f"All {each.budget:,} steps are sampled {each.measured:,} times, the others {asked:,} times: its Fréchet "
+            "distance is too large beside theirs, by what falls as 1/samples; its kernel distance is not."
+            for each in self.plan.points
+            if each.stride == ALL and 0 < each.measured < asked
+        ]
+        return [each for each in found if each]
+
     def _distances(
         self,
         folder: Path,
         schedules: ScheduleSet,
         comparison: Comparison,
-        notes: list[str],
         progress: bool,
         say: Callable[[str], None],
     ) -> tuple[list[Distance], Distance | None]:
-        """Draw every point's samples and measure those that are to be measured."""
+        """Draw every point's samples and measure those that are to be measured, so that no two sets are in memory."""
+        ruler = floor = None
         reference = self._real(self.reference, folder / "reference.safetensors", progress)
-        heldout = self._real(self.heldout_images, folder / "heldout.safetensors", progress)
-        drawn: dict[Point, ImageFeatures | None] = {}
+        if self.extractor is not None:
+            heldout = self._real(self.heldout_images, folder / "heldout.safetensors", progress)
+            ruler = None if reference is None else Ruler(reference.features, folder / "distances.json")
+            if ruler is not None and heldout is not None and len(heldout.features) > 1:
+                floor = Distance("real", 0, len(heldout.features), *ruler.measure(heldout.features))
+        distances = []
         with tqdm(
             total=self.plan.sampling_evaluations,
             desc="sample",
@@ -182,58 +213,67 @@ class Study:
         ) as bar:
             for point in self.plan.points:
                 start, made = time.monotonic(), _Count(bar)
-                drawn[point] = self._draw(point, schedules, folder, made)
+                found = self._draw(point, schedules, folder, made)
                 bar.update(point.evaluations - made.total)  # what was there already
+                if ruler is not None and found is not None and point.scored:
+                    measured = ruler.measure(found.features[: point.measured])
+                    bpd = comparison.curves["dp" if point.stride == ALL else point.stride].get(
+                        point.budget, (None, None)
+                    )
+                    distances.append(Distance(point.stride, point.budget, point.measured, *measured, *bpd))
                 took = f"{time.monotonic() - start:.0f} s" if made.total else "drawn before"
                 with tqdm.external_write_mode():
                     say(f"{point.name}: {point.samples:,} samples, {took}")
-        if reference is None:
-            return [], None
-        distances = []
-        for point, found in drawn.items():
-            if point.scored and found is not None:
-                curve = comparison.curves["dp" if point.stride == ALL else point.stride]
-                bpd, error = curve.get(point.budget, (None, None))
-                distances.append(self._measure(point.stride, point.budget, found, reference, notes, bpd, error))
-        floor = None
-        if heldout is not None and len(heldout.features) > 1:
-            floor = self._measure("real", 0, heldout, reference, notes, None, None)
         order = {"even": 0, "quadratic": 1, "dp": 2, ALL: 3}
-        asked = max((point.samples for point in self.plan.points if point.scored), default=0)
-        for every in (point for point in self.plan.points if point.stride == ALL and point.scored):
-            if every.samples >= asked:
-                continue
-            notes.append(
-                f"All {every.budget:,} steps were sampled {every.samples:,} times, the others {asked:,} times: its Fréchet "
-                "distance is too large beside theirs, by what falls as 1/samples; its kernel distance is not."
-            )
         return sorted(distances, key=lambda each: (each.budget, order[each.stride])), floor
 
     def _real(self, images: Tensor | None, path: Path, progress: bool) -> ImageFeatures | None:
+        """Features of real images; where none are asked for, some images to look at."""
         from ..evaluate.stream import image_features
 
-        if images is None or self.extractor is None:
+        if images is None:
             return None
+        if self.extractor is None:
+            images = images[:KEEP]
         with tqdm(total=len(images), desc="real images", disable=None if progress else True) as bar:
-            return image_features(images, self.extractor, path, keep=KEEP, update=_Count(bar))
+            return image_features(images, self.extractor or no_features(), path, keep=KEEP, update=_Count(bar))
+
+    def _chain(self, point: Point, schedules: ScheduleSet) -> Chain:
+        from ..evaluate.sampling import Chain
+
+        return Chain.along(self.denoiser, schedule_of(point, schedules), self.seed, None, self.sampler, self.eta)
+
+    @property
+    def _value_range(self) -> tuple[float, float]:
+        """Of images: that of the data, or what decoders give."""
+        data_range = self.choosing.data_range
+        return (data_range.low, data_range.high) if self.decode is None else (-1.0, 1.0)
+
+    def _check(self, folder: Path, schedules: ScheduleSet) -> None:
+        """Refuse a folder with samples of other work before anything in it is written anew."""
+        from ..evaluate.stream import check_features, identity_of_samples
+
+        _, fingerprint = self._conditioning(1)
+        for point in self.plan.points:
+            if (path := folder / f"{point.name}.safetensors").is_file():
+                chain, extractor = self._chain(point, schedules), self.extractor or no_features()
+                check_features(path, identity_of_samples(chain, extractor, KEEP, self._value_range, fingerprint))
 
     def _draw(
         self, point: Point, schedules: ScheduleSet, folder: Path, update: Callable[[int], None]
     ) -> ImageFeatures | None:
-        from ..evaluate.sampling import Chain
         from ..evaluate.stream import sample_features
 
-        schedule = schedule_of(point, schedules)
-        chain = Chain.along(self.denoiser, schedule, self.seed, None, self.sampler, self.eta)
         conditioning, fingerprint = self._conditioning(point.samples)
         return sample_features(
-            chain,
+            self._chain(point, schedules),
             self.extractor or no_features(),
             point.samples,
             folder / f"{point.name}.safetensors",
             keep=KEEP,
             batch_size=self.batch_size,
             decode=self.decode,
+            value_range=self._value_range,
             conditioning=conditioning,
             conditioning_fingerprint=fingerprint,
             update=update,
@@ -245,34 +285,6 @@ class Study:
             return None, None
         turned = [i % len(self.choosing) for i in range(samples)]
         return self.choosing.take(turned).conditioning, self.choosing.fingerprint
-
-    def _measure(
-        self,
-        stride: str,
-        budget: int,
-        found: ImageFeatures,
-        reference: ImageFeatures,
-        notes: list[str],
-        bpd: float | None,
-        error: float | None,
-    ) -> Distance:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", TooFewSamplesWarning)
-            frechet = frechet_distance(found.features, reference.features)
-        notes += [str(each.message) for each in caught]
-        counts = (len(found.features), len(reference.features))
-        subset = KERNEL_SUBSET if max(counts) > KERNEL_PAIRS and min(counts) >= 2 * KERNEL_SUBSET else None
-        kernel = kernel_distance(found.features, reference.features, subset)
-        return Distance(
-            stride=stride,
-            budget=budget,
-            samples=len(found.features),
-            frechet=frechet,
-            kernel=kernel.value,
-            kernel_standard_error=kernel.standard_error,
-            bpd=bpd,
-            bpd_standard_error=error,
-        )
 
 
 class _Count:

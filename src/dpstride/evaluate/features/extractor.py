@@ -63,9 +63,9 @@ class FeatureExtractor:
         }
 
 
-def to_levels(samples: Tensor) -> Tensor:
-    """Samples in [−1, 1] as uint8 images, rounded to the nearest level as an image file would be."""
-    return ((samples + 1.0) * 127.5 + 0.5).floor().clamp(0.0, 255.0).to(torch.uint8)
+def to_levels(samples: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
+    """Samples in [low, high] as uint8 images, rounded to the nearest level as an image file would be."""
+    return ((samples - low) * (255.0 / (high - low)) + 0.5).floor().clamp(0.0, 255.0).to(torch.uint8)
 
 
 def digest_of(state: dict[str, Tensor]) -> str:

@@ -1,0 +1,50 @@
+"""Stage 7. Numbers that take seconds each to compute, kept in a file as they come, so that a kill costs the last one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
+
+
+class Kept:
+    """Lists of numbers by name. A file of other work, or that is no such file, is as none: it is written anew."""
+
+    def __init__(self, path: Path | None, identity: Any) -> None:
+        self._path, self._identity = path, json.loads(json.dumps(identity))
+        self._lists = {} if path is None else self._read(path)
+
+    def numbers(self, name: str, compute: Callable[[], Sequence[float]]) -> list[float]:
+        """What is kept of ``name``, else what ``compute`` gives."""
+        found = self._lists.get(name)
+        if found is None:
+            found = self._lists[name] = [float(number) for number in compute()]
+            self._write()
+        return found
+
+    def _read(self, path: Path) -> dict[str, list[float]]:
+        try:
+            document = read_json_object(path)
+            if document["identity"] != self._identity:
+                return {}
+            return {
+                name: [math.nan if number is None else float(number) for number in numbers]
+                for name, numbers in document["numbers"].items()
+            }
+        except (UnreadableFileError, OSError, KeyError, TypeError, ValueError, AttributeError):
+            return {}
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        numbers = {
+            name: [number if math.isfinite(number) else None for number in found] for name, found in self._lists.items()
+        }
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        temporary.write_text(json.dumps({"identity": self._identity, "numbers": numbers}), encoding="utf-8")
+        temporary.replace(self._path)

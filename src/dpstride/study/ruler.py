@@ -1,0 +1,48 @@
+"""How far samples are from real images: two distances, measured once for each set of samples."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..evaluate.frechet import Moments, TooFewSamplesWarning, frechet_distance
+from ..evaluate.kept import Kept
+from ..evaluate.kernel_distance import kernel_distance
+
+KERNEL_PAIRS = 5000  # samples of each set up to which every pair is used; beyond, subsets as in published values
+KERNEL_SUBSET = 1000
+Features = npt.NDArray[np.float32]
+
+
+class Ruler:
+    """Measures features by their distances from those of real images; what was measured before is in the file."""
+
+    def __init__(self, reference: Features, path: Path) -> None:
+        self._reference, self._moments = reference, Moments.of(reference)
+        self._kept = Kept(path, {"reference": _digest(reference), "pairs": KERNEL_PAIRS, "subset": KERNEL_SUBSET})
+
+    def measure(self, features: Features) -> tuple[float, float, float]:
+        """The Fréchet distance, the kernel distance, and the standard error of the latter."""
+        frechet, kernel, error = self._kept.numbers(_digest(features), lambda: self._measure(features))
+        return frechet, kernel, error
+
+    def _measure(self, features: Features) -> tuple[float, float, float]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TooFewSamplesWarning)  # which the plan says
+            frechet = frechet_distance(features, self._moments)
+        counts = (len(features), len(self._reference))
+        if max(counts) > KERNEL_PAIRS and min(counts) >= 2 * KERNEL_SUBSET:
+            kernel = kernel_distance(features, self._reference, KERNEL_SUBSET)
+        else:
+            kernel = kernel_distance(features[:KERNEL_PAIRS], self._reference[:KERNEL_PAIRS])
+        return frechet, kernel.value, kernel.standard_error
+
+
+def _digest(features: Features) -> str:
+    digest = hashlib.sha256(f"{features.dtype} {features.shape}".encode())
+    digest.update(np.ascontiguousarray(features).data)
+    return digest.hexdigest()[:16]
