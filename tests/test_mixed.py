@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from dpstride import Denoiser, ForwardProcess, elbo_costs, estimate, solve
+from dpstride import Denoiser, ForwardProcess, compare, elbo_costs, estimate, solve
 from dpstride.costs.mixed import mixed_costs
 from dpstride.costs.trajectory import trajectory_costs
 from dpstride.objectives import mixed_schedules, trade_off, trajectory_schedules
@@ -102,3 +103,14 @@ def test_tables_that_do_not_fit_are_refused(model: Any) -> None:
     other = trajectory_costs(estimate_trajectory(denoiser, samples=2), weight="gaussian")
     with pytest.raises(ValueError, match="different grids"):
         mixed_costs(elbo, other, 1.0)
+
+
+def test_paths_that_were_asked_to_weigh_samples_are_not_blamed_on_the_data(model: Any) -> None:
+    statistics, trajectory = model
+    heldout = replace(statistics, data={**statistics.data, "fingerprint": "other"})
+    asked = mixed_schedules(statistics, trajectory, 1e6)
+    silent = replace(asked, options={name: asked.options[name] for name in ("variance", "decoder", "cdf")})
+    for schedules, why in ((asked, "as they were asked to"), (silent, "use more samples")):
+        notes = [note for note in compare(schedules, heldout).warnings if "the DP stride is worse than" in note]
+        assert notes
+        assert all(why in note for note in notes)

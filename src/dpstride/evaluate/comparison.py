@@ -247,6 +247,9 @@ def _warnings(
             "steps were filled in between them, so strides and budgets that visit those are scored by interpolation. "
             "`dpstride find --every-step` scores all of them."
         )
+    why = "The choosing data are too few or too different: use more samples."
+    if schedules.options.get("objective") == "mixed":
+        why = "Its paths weigh more than bits/dim, as they were asked to."
     for stride in ("even", "quadratic"):
         worse = [
             budget
@@ -256,7 +259,7 @@ def _warnings(
         if worse:
             found.append(
                 f"On held-out data the DP stride is worse than the {stride} stride at {len(worse)} budgets (first K = "
-                f"{worse[0]}). The choosing data are too few or too different: use more samples."
+                f"{worse[0]}). {why}"
             )
     return found
 

@@ -22,23 +22,27 @@ PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | Path) -> list[Path]:
     """Write bits_per_dim and timesteps, each as .svg and .png, into ``folder``; the paths written."""
+    size, target = (6.4, 4.0), Path(folder)
+    return [
+        *save_figure(target / "bits_per_dim", size, lambda figure: draw_curves(figure.add_subplot(), comparison)),
+        *save_figure(target / "timesteps", size, lambda figure: draw_paths(figure.add_subplot(), schedules)),
+    ]
+
+
+def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> list[Path]:
+    """What ``draw`` draws, as ``path``.svg and .png."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    written = []
-    figures: list[tuple[str, Callable[[Any], None]]] = [
-        ("bits_per_dim", lambda axes: draw_curves(axes, comparison)),
-        ("timesteps", lambda axes: draw_paths(axes, schedules)),
-    ]
-    for name, draw in figures:
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        FigureCanvasAgg(figure)
-        draw(figure.add_subplot())
-        for suffix in ("svg", "png"):
-            path = Path(folder) / f"{name}.{suffix}"
-            figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
-            written.append(path)
-    return written
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    draw(figure)
+    files = [path.with_suffix(suffix) for suffix in (".svg", ".png")]
+    with rc_context({"svg.hashsalt": path.name}):  # so that the same figure is the same file
+        for file in files:
+            figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
+    return files
 
 
 def draw_curves(axes: Any, comparison: Comparison) -> None:

@@ -18,7 +18,7 @@ from ..reading.text import printable
 from ..schedule import ScheduleSet
 from ..study.plan import ALL, GRID_IMAGES, grid_budgets
 from ..study.results import Distance, StudyResults
-from .figures import STYLES, save_figures
+from .figures import STYLES, save_figure, save_figures
 from .tables import kernel_name
 
 MARKERS = {"even": "s", "quadratic": "^", "dp": "o", ALL: "*"}
@@ -44,23 +44,8 @@ def save_study_figures(results: StudyResults, schedules: ScheduleSet, folder: st
     if results.ablation is not None and len(results.ablation.sizes) > 1:
         figures.append(("ablation", (6.4, 4.0), lambda figure: _draw_ablation(figure, results)))
     for name, size, draw in figures:
-        written += _save(target / name, size, draw)
+        written += save_figure(target / name, size, draw)
     return written
-
-
-def _save(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> list[Path]:
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(figure)
-    files = [path.with_suffix(suffix) for suffix in (".svg", ".png")]
-    with rc_context({"svg.hashsalt": path.name}):  # so that the same figure is the same file
-        for file in files:
-            figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
-    return files
 
 
 def _title(results: StudyResults) -> str:
@@ -233,12 +218,12 @@ def _draw_agreement(figure: Any, results: StudyResults) -> None:
             markersize=11 if stride == ALL else 6,
             **style if found[0] in results.comparable else _apart(found[0]),
         )
-        for each in found:
-            if stride != ALL:
-                axes.annotate(
-                    str(each.budget), (each.bpd, each.frechet), xytext=(5, 4), textcoords="offset points", fontsize=7,
-                    color=style["color"],
-                )  # fmt: skip
+        for i, each in enumerate(found if stride != ALL else ()):
+            place = (5, 4 if i % 2 == 0 else -9)  # above and below in turn, where points are close
+            axes.annotate(
+                str(each.budget), (each.bpd, each.frechet), xytext=place, textcoords="offset points", fontsize=7,
+                color=style["color"],
+            )  # fmt: skip
     measured = [each.frechet for each in results.distances]
     _scale(axes, measured)
     axes.set_xlabel("bits/dim, held-out (labels: steps)")
