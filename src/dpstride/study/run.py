@@ -136,7 +136,7 @@ class Study:
         scored = [(each.budget, each.bpd, each.frechet) for each in results.comparable if each.bpd is not None]
         results = replace(results, agreement=agree(scored) if scored else None)
         results.save(output / "results.json")
-        return results
+        return StudyResults.load(output / "results.json")  # to six digits, as whoever reads the file has them
 
     def _estimate(self, path: Path, data: Samples, seed: int, progress: bool, say: Callable[[str], None]) -> Statistics:
         from ..statistics.estimate import estimate
