@@ -43,6 +43,9 @@ def denoiser(*shape):
 def unit():
     return denoiser(1, 4, 4)
 
+def unclipped():
+    return Denoiser(lambda x, time: 0.5 * x, ForwardProcess.cosine(12), predicts="x0", clip=None, shape=(1, 4, 4))
+
 def two():
     return denoiser(2, 5, 5)
 
@@ -268,6 +271,14 @@ def test_few_samples_are_said_before_they_are_drawn(place: Path, capsys: pytest.
     words = ["study", "requested:unit", "images.npy", "-o", "out", "--features", "requested:features", "--samples", "2"]
     assert _run([*words, "--dry-run"]) == 0
     assert "Note: 2 samples are too few for features of 2 dimensions" in " ".join(capsys.readouterr().err.split())
+
+
+def test_values_that_images_cut_off_are_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.random.default_rng(0).uniform(-1.0, 1.0, (24, 1, 4, 4))
+    for name, data in (("inside.npy", values), ("outside.npy", 2.0 * values)):
+        np.save(name, data)
+        assert _run(["study", "requested:unclipped", name, "--data-range", "continuous", "-o", "out", "--dry-run"]) == 0
+        assert ("values outside [−1, 1]" in " ".join(capsys.readouterr().err.split())) == (name == "outside.npy")
 
 
 # --- how it is written ----------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..integrations.loaded import LoadedModel
+    from ..statistics.data import Samples
     from ..study.run import Study
 
 SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
@@ -126,8 +127,9 @@ def study_command(
     check_costs(loaded.denoiser, variance, decoder, None, *parts)
     images = _images(data, loaded, data_range, seed)
     others = None if heldout is None else _images(heldout, loaded, data_range, seed + 1)
+    shared, cut = shared_note(*parts) if heldout else (), _cut_note(loaded, images, parts[0])
     study, words = _prepare(
-        loaded, parts, images, others, features, budgets, samples, all_samples, notes=shared_note(*parts) if heldout else (),
+        loaded, parts, images, others, features, budgets, samples, all_samples, notes=(*shared, *cut),
         variance=variance, decoder=decoder, sampler=sampler, eta=eta, seed=seed, batch_size=batch_size,
         skip_nonfinite=skip_nonfinite, names=(data, heldout or f"held-out part of {data}"),
     )  # fmt: skip
@@ -244,6 +246,17 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
         return None
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(images)))
     return images[order] if images.dtype == torch.uint8 else to_levels(images[order].float(), low, high)
+
+
+def _cut_note(loaded: LoadedModel, images: Tensor | None, choosing: Samples) -> tuple[str, ...]:
+    """What is to be said where images cannot show all values of the data."""
+    beyond = choosing.data_range.levels is None and bool((choosing.values.abs() > 1.0).any())
+    if images is None or loaded.decode is not None or not beyond:
+        return ()
+    return (
+        "DATA has values outside [−1, 1]. Images cut them off, real ones and samples: they are drawn, and their distances "
+        "taken, without what is beyond.",
+    )
 
 
 def _expected_seconds(study: Study) -> float:
