@@ -478,6 +478,7 @@ def test_learned_factors_are_the_best_ones(spread: tuple[float, float]) -> None:
         ({"variance": "small"}, "variance must be one of 'posterior', .*not 'small'"),
         ({"decoder": "exact"}, "decoder must be one of 'upper', .*not 'exact'"),
         ({"cdf": "erf"}, "cdf must be one of 'exact', 'tanh', not 'erf'"),
+        ({"cdf": "x" * 9999}, "cdf must be one of 'exact', 'tanh', not 'x{79}\\.$"),
         ({"variance": "learned_range"}, "a model without a learned variance .*Use 'posterior'"),
         ({"variance": "learned_optimal"}, "a model without a learned variance .*Use 'posterior'"),
         ({"decoder": "first_pair"}, "first_pair' is defined by steps 2 → 1 of a discrete training grid.*Use 'upper'"),

@@ -19,6 +19,7 @@ from dpstride.statistics import trajectory as module
 from dpstride.statistics.artefact import StatisticsFileError
 from dpstride.statistics.noise import standard_normal
 from dpstride.statistics.progress import OtherWorkError
+from dpstride.statistics.storage import read_arrays, write_arrays
 from dpstride.statistics.trajectory import estimate_trajectory
 from dpstride.statistics.trajectory_artefact import Trajectory
 from gaussian import Array, MixtureNetwork, gaussian_denoiser, paths_of
@@ -265,6 +266,16 @@ def test_saved_trajectories_are_the_same_again(tmp_path: Path) -> None:
     (tmp_path / "t.safetensors").write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     with pytest.raises(StatisticsFileError, match="Follow the teacher again"):
         Trajectory.load(tmp_path / "t.safetensors")
+
+
+def test_a_header_of_endless_brackets_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    estimate_trajectory(mixture(PROCESSES[0]), samples=2).save(path)
+    arrays, header = read_arrays(path)
+    del header["sha256"]
+    write_arrays(path, arrays, {**header, "metadata": "[" * 100_000})
+    with pytest.raises(StatisticsFileError, match="no valid trajectories"):
+        Trajectory.load(path)
 
 
 def test_an_interrupted_teacher_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,7 +314,7 @@ def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
     """``steps`` as a tuple of ints that falls strictly to 0 from at most T, or a clear error."""
     path = tuple(map(int, steps))
     if path != tuple(steps):
-        raise ValueError(f"steps must be whole grid indices, not {list(steps)!r}.")
+        raise ValueError(f"steps must be whole grid indices, not {list(steps)!r:.200}.")
     if len(path) < 2 or path[-1] != 0 or path[0] > T or any(map(operator.le, path, path[1:])):
         shown = ", ".join(map(str, path[:6])) + (", …" if len(path) > 6 else "")
         raise ValueError(

@@ -87,7 +87,7 @@ def check_options(
         ("cdf", cdf, get_args(Cdf)),
     ):
         if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r:.80}.")
     if chosen in LEARNED and model_variance != "learned_range":
         raise ValueError(
             f"variance={chosen!r} was asked of a model without a learned variance (it has {model_variance!r}). Use "

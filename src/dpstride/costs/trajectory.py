@@ -156,4 +156,4 @@ def check_trajectory_options(sampler: str, weight: str = "measured", combine: st
         ("combine", combine, get_args(Combine)),
     ):
         if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r:.80}.")

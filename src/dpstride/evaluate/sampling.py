@@ -108,7 +108,7 @@ class Chain:
         """Check the request and settle the options; see `sample`."""
         sampler = schedule.options.get("sampler", "ancestral") if sampler is None else sampler
         if sampler not in get_args(Sampler):
-            raise ValueError(f"sampler must be 'ancestral', 'ddim' or 'dpmpp_2m', not {sampler!r}.")
+            raise ValueError(f"sampler must be 'ancestral', 'ddim' or 'dpmpp_2m', not {sampler!r:.80}.")
         if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
             raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
         if eta and sampler != "ddim":

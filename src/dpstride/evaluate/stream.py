@@ -35,6 +35,7 @@ from .sampling import Chain
 FORMAT = "dpstride-features-1"
 STATE_SECONDS = 20.0  # between two writings of a unit's state; a unit's end is written by `Progress`
 STATES = "state-*.safetensors"
+BROKEN = (KeyError, TypeError, ValueError, RecursionError)  # of a header that is none of ours
 Unit = tuple[int, int]  # the first sample, and the number of them
 Update = Callable[[int], object]
 
@@ -169,9 +170,9 @@ def check_features(path: str | os.PathLike[str], identity: dict[str, Any]) -> No
     from safetensors import SafetensorError, safe_open
 
     there = None
-    with suppress(SafetensorError, OSError, ValueError, KeyError), safe_open(os.fspath(path), "numpy") as file:
+    with suppress(SafetensorError, OSError, *BROKEN), safe_open(os.fspath(path), "numpy") as file:
         there = json.loads(file.metadata()["identity"])
-    if there is not None:
+    if isinstance(there, dict):
         folder = Path(path).parent
         check_identity(path, there, json.loads(json.dumps(identity)), f"Give another output, or remove {folder}.")
 
@@ -306,7 +307,7 @@ class _Store:
         path = self._state_of(unit)
         if not path.is_file():
             return None
-        with suppress(DamagedFileError, KeyError, ValueError):
+        with suppress(DamagedFileError, *BROKEN):
             arrays, header = read_arrays(path)
             if json.loads(header["identity"]) == self.identity:
                 return int(header["step"]), torch.from_numpy(arrays["x"])

@@ -56,9 +56,11 @@ class DataRange:
                 return cls(None)
             case ("levels", int(n), (int() | float()) as low, (int() | float()) as high):
                 if n < 2 or not -np.inf < low < high < np.inf:
-                    raise ValueError(f"('levels', n, low, high) needs n >= 2 and finite low < high, not {option!r}.")
+                    raise ValueError(
+                        f"('levels', n, low, high) needs n >= 2 and finite low < high, not {option!r:.80}."
+                    )
                 return cls(n, float(low), float(high))
-        raise ValueError(f"data_range must be 'uint8', ('levels', n, low, high) or 'continuous', not {option!r}.")
+        raise ValueError(f"data_range must be 'uint8', ('levels', n, low, high) or 'continuous', not {option!r:.80}.")
 
     @property
     def step(self) -> float:
@@ -368,7 +370,7 @@ def read_safetensors(path: Path) -> tuple[Arrays, dict[str, Any]]:
             "that `dpstride find` or `estimate` wrote, or remove it and estimate again."
         ) from error
     if (found := header.get("format")) != FORMAT:
-        raise StatisticsFileError(f"{path}: format {found!r} is not {FORMAT!r}; it is not a statistics file.")
+        raise StatisticsFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; it is not a statistics file.")
     if (version := header.get("format_version")) != str(FORMAT_VERSION):
         raise StatisticsFileError(
             f"{path}: format version {version} is not {FORMAT_VERSION}; estimate again with this version of "

@@ -81,7 +81,7 @@ class Trajectory:
             fields |= {name: metadata[name] for name in _FACTS}
             trajectory = cls(process=ForwardProcess(**parts, **metadata["process"]), **fields)
             trajectory.check()
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
             raise StatisticsFileError(
                 f"{path}: no valid trajectories ({error!s:.300}); follow the teacher again."
             ) from error

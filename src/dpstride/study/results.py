@@ -148,7 +148,7 @@ class StudyResults:
         try:
             document = read_json_object(path)
             if (found := document.pop("format")) != FORMAT:
-                raise ValueError(f"format {found!r} is not {FORMAT!r}")
+                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
             document["curves"] = {
                 stride: {
                     budget: (bpd, math.nan if error is None else error)
