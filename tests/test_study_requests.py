@@ -16,6 +16,7 @@ from dpstride import (
     ForwardProcess,
     ScheduleSet,
     Statistics,
+    __version__,
     elbo_costs,
     estimate,
     even_stride,
@@ -96,7 +97,11 @@ def test_numbers_are_computed_once_and_other_work_is_not_believed(tmp_path: Path
     assert asked == [0.1]
     np.testing.assert_array_equal(first, again)
     assert kept.Kept(path, {"of": 2}).numbers("a", lambda: numbers(0.3))[0] == 0.3
-    for damaged in ("", "{", "[]", '{"identity": {"of": 2}}', '{"identity": {"of": 2}, "numbers": {"a": [[]]}}'):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "__version__", "99")
+        assert kept.Kept(path, {"of": 2}).numbers("a", lambda: numbers(0.6))[0] == 0.6
+    own = {"identity": [__version__, {"of": 2}]}
+    for damaged in ("", "{", "[]", json.dumps(own), json.dumps({**own, "numbers": {"a": [[]]}})):
         path.write_text(damaged)
         assert kept.Kept(path, {"of": 2}).numbers("a", lambda: numbers(0.4))[0] == 0.4
     assert kept.Kept(None, None).numbers("a", lambda: numbers(0.5))[0] == 0.5

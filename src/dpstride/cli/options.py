@@ -69,7 +69,7 @@ def _data() -> Iterable[str]:
     return zoo.data_names()
 
 
-complete_model, complete_data = _completes(_models), _completes(_data)
+complete_model, complete_data, complete_file = _completes(_models), _completes(_data), _completes(tuple)
 model_argument = click.argument("model", shell_complete=complete_model)
 data_argument = click.argument("data", shell_complete=complete_data)
 heldout_option = click.option(

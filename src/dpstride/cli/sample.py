@@ -9,7 +9,7 @@ import click
 
 from .console import emit
 from .inputs import load_model
-from .options import VARIANCES, check_eta, complete_data, model_argument, model_option, output
+from .options import VARIANCES, check_eta, complete_file, model_argument, model_option, output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--conditioning",
     metavar="DATA",
-    shell_complete=complete_data,
+    shell_complete=complete_file,
     help="Data whose conditioning the samples get, one after the other and over again; for conditional models.",
 )
 @click.option("--seed", default=0, show_default=True, help="Names the noise.")

@@ -11,6 +11,8 @@ from .console import emit, notes_of, sayer
 from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
 from .inputs import check_costs, load_model, shared_note, split
 from .options import (
+    DECODERS,
+    VARIANCES,
     check_eta,
     data_argument,
     heldout_option,
@@ -64,12 +66,12 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @click.option("--heldout-samples", type=click.IntRange(min=2), help=f"To score the paths.  [default: {HELDOUT}]")
 @click.option(
     "--variance",
-    type=click.Choice(["posterior", "upper", "learned_range", "optimal", "learned_optimal"]),
+    type=VARIANCES,
     help="Reverse variance.  [default: the model's own]",
 )
 @click.option(
     "--decoder",
-    type=click.Choice(["upper", "first_pair", "respaced", "optimal"]),
+    type=DECODERS,
     default="upper",
     show_default=True,
     help="Variance of the last step.",

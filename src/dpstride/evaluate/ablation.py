@@ -84,7 +84,7 @@ def ablate(
     parts = _Parts(statistics, options)
     rng = np.random.default_rng(seed)
     experiments = [(count, _draws(rng, parts.sizes, count, repeats)) for count in parts.unit_counts()]
-    identity = [_told(each) for each in (statistics, heldout)] + [dict(options), list(budgets), seed]
+    identity = [_told(each) for each in (statistics, heldout)] + [dict(options), list(budgets), repeats, seed]
     kept = Kept(checkpoint, identity)
 
     def scores(weights: Array) -> list[float]:

@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 
 
 class Kept:
-    """Lists of numbers by name. A file of other work, or that is no such file, is as none: it is written anew."""
+    """Lists of numbers by name. A file of other work, of another version, or that is none is written anew."""
 
     def __init__(self, path: Path | None, identity: Any) -> None:
-        self._path, self._identity = path, json.loads(json.dumps(identity))
+        self._path, self._identity = path, json.loads(json.dumps([__version__, identity]))
         self._lists = {} if path is None else self._read(path)
 
     def numbers(self, name: str, compute: Callable[[], Sequence[float]]) -> list[float]:
