@@ -39,11 +39,7 @@ def _write(images: npt.NDArray[np.floating], path: Path, low: float, high: float
     if path.suffix == ".npy":
         np.save(path, images)
         return
-    import torch
-
-    from ..evaluate.features.extractor import to_levels
-
-    levels = to_levels(torch.from_numpy(images), low, high).numpy()
+    levels = np.clip(np.floor((images - low) * (255.0 / (high - low)) + 0.5), 0, 255).astype(np.uint8)
     if path.suffix == ".npz":
         np.savez_compressed(path, images=np.moveaxis(levels, 1, -1))
         return
