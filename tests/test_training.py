@@ -33,8 +33,9 @@ from dpstride.training.objectives import (
     sample_losses,
     vlb_terms,
 )
+from dpstride.training.settings import TrainingSettings, learning_rate_at
 from dpstride.training.timesteps import HISTORY, UNIFORM_SHARE, LossAwareSampler, stratified, uniform_indices
-from dpstride.training.train import TrainingSettings, learning_rate_at, train
+from dpstride.training.train import train
 
 TINY = {"channels": (8, 8), "batch_size": 8, "warmup": 2}
 OBJECTIVES = ["simple", "hybrid", "vlb", "continuous", "flow"]

@@ -11,7 +11,8 @@ import torch
 
 from dpstride import zoo
 from dpstride.process import ForwardProcess
-from dpstride.training.train import TrainingSettings, train
+from dpstride.training.settings import TrainingSettings
+from dpstride.training.train import train
 from dpstride.zoo import models
 from dpstride.zoo.data import COUNT, embed_data
 from dpstride.zoo.idx import DEBIAN_FOLDER, read_fashion_mnist

@@ -399,7 +399,8 @@ TRAINING: dict[str, Any] = {"batch_size": 2, "channels": (8,), "steps": 4, "warm
 
 
 def run_training(folder: Path) -> Any:
-    from dpstride.training.train import Run, TrainingSettings
+    from dpstride.training.settings import TrainingSettings
+    from dpstride.training.train import Run
 
     settings = TrainingSettings(objective="vlb", **TRAINING)
     return Run(IMAGES, folder, settings, ForwardProcess.cosine(8))

@@ -17,7 +17,8 @@ import dpstride
 from dpstride.evaluate import stream
 from dpstride.evaluate.features.extractor import FeatureExtractor
 from dpstride.statistics import progress
-from dpstride.training.train import TrainingSettings, train
+from dpstride.training.settings import TrainingSettings
+from dpstride.training.train import train
 
 T, SAMPLES, SHAPE = 40, 60, (1, 4, 4)
 

@@ -28,7 +28,8 @@ PARTS: dict[str, type | tuple[type, ...]] = {
     "log": list,
     "recent": list,
 }
-LATER_SETTINGS = {"loss_aware": False}  # what checkpoints from before these settings were made with
+# What checkpoints from before these settings were made with; of the data they kept the number alone.
+LATER_SETTINGS = {"loss_aware": False, "attention": None, "flip": False, "cooldown": None, "classes": 0}
 RECORD = {"step", "train_loss", "held_out_loss"}
 DAMAGED = "It is damaged or not a checkpoint of dpstride train: remove it to start anew, or train in another folder."
 
@@ -79,7 +80,7 @@ def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dic
         if not isinstance(record, dict) or not record.keys() >= RECORD or not all(map(_number, record.values())):
             raise UnreadableFileError(f"{path}: its log holds something that is not a record of a run. {DAMAGED}")
     for name, value in (settings or {}).items():
-        found = state["settings"].get(name, LATER_SETTINGS.get(name))
+        found = state["settings"].get(name, value if name == "data" else LATER_SETTINGS.get(name))
         if name != "steps" and found != value:
             raise ValueError(
                 f"{path}: it was made with {name} = {found!r}, not {value!r}. Give the same settings "

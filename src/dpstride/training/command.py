@@ -5,28 +5,36 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
-HELD_OUT = 1000  # the last images of the training split, never trained on; test images stay untouched
-NEUTRAL = ("export_only", "data", "as_json", "quiet")
+HELD_OUT = 1000
+NEUTRAL = ("export_only", "as_json", "quiet")
 
 
-@click.command("train", short_help="Train a small model of Fashion-MNIST.")
+@click.command("train", short_help="Train a small model of images.")
 @click.argument("objective", type=click.Choice(["simple", "hybrid", "vlb", "continuous", "flow"]))
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Run folder.")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of Fashion-MNIST's .gz files.  [Debian's]")
+@click.option("--data", help="8-bit images: DATA of any verb, or Fashion-MNIST's folder.  [Fashion-MNIST, Debian's]")
+@click.option("--labels", metavar="KEY", help="Train a class-conditional model on the labels that DATA has under KEY.")
+@click.option("--classes", type=click.IntRange(1), help="Number of classes.  [one more than the largest label]")
+@click.option("--held-out", type=click.IntRange(1), help="Images to follow the loss with: the last, never trained on.")
 @click.option("--steps", type=click.IntRange(1), default=10_000, show_default=True, help="Optimiser steps in all.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
 @click.option("--learning-rate", type=float, default=1e-3, show_default=True, help="Peak, after the warm-up.")
 @click.option("--warmup", type=click.IntRange(0), default=500, show_default=True, help="Steps of linear warm-up.")
+@click.option("--cooldown", type=click.IntRange(1), help="Keep the peak rate until so many steps before the end.")
 @click.option("--ema", type=float, default=0.999, show_default=True, help="Decay of the average of the weights.")
 @click.option("--clip-norm", type=float, default=1.0, show_default=True, help="Largest norm of the gradient.")
-@click.option("--channels", default="24,48,64", show_default=True, help="Channels of each resolution.")
+@click.option("--channels", help="Channels of each resolution, such as 24,48,64.  [by image size]")
 @click.option("--layers-per-block", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--attention", help="Heights of the resolutions with attention, such as 16,8, or none.  [the coarsest]")
+@click.option("--flip", is_flag=True, help="Mirror every image left to right half of the time.")
 @click.option("--loss-aware", is_flag=True, help="Draw t where the loss is large; the objective stays the same.")
 @click.option("--from", "warm_start", type=click.Path(exists=True, path_type=Path), help="Model to start from.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
@@ -37,8 +45,12 @@ NEUTRAL = ("export_only", "data", "as_json", "quiet")
 def train_command(
     objective: str,
     output: Path,
-    data: Path | None,
-    channels: str,
+    data: str | None,
+    labels: str | None,
+    classes: int | None,
+    held_out: int | None,
+    channels: str | None,
+    attention: str | None,
     threads: int | None,
     warm_start: Path | None,
     export_only: bool,
@@ -47,52 +59,68 @@ def train_command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Train a small model of Fashion-MNIST with one of the paper's OBJECTIVEs.
+    """Train a small model of 8-bit images with one of the paper's OBJECTIVEs.
 
     Run it again with the same options after an interruption: it goes on from the last checkpoint.
 
     \b
-    Example:
-      dpstride train simple -o runs/fashion-simple --steps 10000
+    Examples:
+      dpstride train simple -o runs/fashion-simple
+      dpstride train hybrid -o runs/mine --data photos/ --flip --steps 50000 --cooldown 5000
     """
     import torch
 
+    from dpstride.training.images import read_images
     from dpstride.training.objectives import Objective
-    from dpstride.training.train import Run, TrainingSettings, train
-    from dpstride.zoo.idx import read_fashion_mnist
+    from dpstride.training.settings import TrainingSettings
+    from dpstride.training.train import Run, train
 
     assert objective in get_args(Objective)
     if threads is not None:
         torch.set_num_threads(threads)
+    widths = None if channels is None else _whole_numbers(channels, "24,48,64")
+    heights = None if attention is None else () if attention == "none" else _whole_numbers(attention, "16,8, or none")
     try:
-        levels = tuple(int(width) for width in channels.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{channels!r} is not a list of whole numbers such as 24,48,64.") from None
-    try:
-        settings = TrainingSettings(objective=objective, ema_decay=ema, channels=levels, **options)  # type: ignore[arg-type]
-        images, _ = read_fashion_mnist("train", data)
-        images, held_out = images[:-HELD_OUT], images[-HELD_OUT:]
+        images, most = read_images(data, labels)
+        if classes is not None and labels is None:
+            raise ValueError("--classes is of class-conditional models: name the labels of DATA with --labels.")
+        settings = TrainingSettings(
+            objective=objective,  # type: ignore[arg-type]
+            ema_decay=ema,
+            channels=widths,
+            attention=heights,
+            classes=most if classes is None else classes,
+            **options,
+        )
+        kept, followed = images.split(min(HELD_OUT, len(images) // 10 or 1) if held_out is None else held_out)
         command = _typed(click.get_current_context())
         if export_only:
             output.mkdir(parents=True, exist_ok=True)
-            run = Run(images, output, settings, None, held_out, warm_start, command)
+            run = Run(kept, output, settings, held_out=followed, warm_start=warm_start, command=command)
             if run.step == 0:
                 raise ValueError(f"{output} holds no checkpoint to export. Train first.")
             folder = run.finish()
         else:
             folder = train(
-                images,
+                kept,
                 output,
                 settings,
-                held_out=held_out,
+                held_out=followed,
                 warm_start=warm_start,
                 command=command,
                 progress=False if quiet else None,
-                report=None if quiet or sys.stderr.isatty() else _print_record,
+                report=None if quiet or sys.stderr.isatty() else _printer(settings.steps),
             )
     except (ValueError, FileNotFoundError) as error:
         raise click.UsageError(str(error)) from error
     _print_result(folder, output, as_json)
+
+
+def _whole_numbers(text: str, example: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a list of whole numbers such as {example}.") from None
 
 
 def _print_result(folder: Path, output: Path, as_json: bool) -> None:
@@ -104,8 +132,17 @@ def _print_result(folder: Path, output: Path, as_json: bool) -> None:
         click.echo("".join(f"{folder}: {_words(record)}" for record in last) or str(folder))
 
 
-def _print_record(record: dict[str, Any]) -> None:
-    click.echo(_words(record), err=True)
+def _printer(steps: int) -> Callable[[dict[str, Any]], None]:
+    """A printer of the log's records with the time left, by the pace since this process began."""
+    started, first = time.monotonic(), []
+
+    def write(record: dict[str, Any]) -> None:
+        first.append(record["step"])
+        done = record["step"] - first[0]
+        left = f", {(time.monotonic() - started) / done * (steps - record['step']) / 3600:.2f} h left" if done else ""
+        click.echo(_words(record) + left, err=True)
+
+    return write
 
 
 def _words(record: dict[str, Any]) -> str:

@@ -13,42 +13,87 @@ from dpstride.zoo.models import load_unet
 if TYPE_CHECKING:
     from torch import nn
 
-DEFAULT_CHANNELS = (24, 48, 64)
 NORM_GROUPS = 8
+COARSEST = 8  # images are halved until their sides are at most this, where attention is cheap
+MOST_LEVELS = 5
+WIDEST = 64
+
+
+def default_channels(shape: tuple[int, int, int]) -> tuple[int, ...]:
+    """Widths of the levels for images of ``shape`` [C, H, W]: (24, 48, 64) for 28×28 grey, (32, 64, 64) for 32×32 colour.
+
+    Sides are halved while they are even and above 8. Widths double from level to level up to 64; colour starts wider.
+    """
+    channels, height, width = shape
+    widths = [24 if channels == 1 else 32]
+    while len(widths) < MOST_LEVELS and max(height, width) > COARSEST and height % 2 == width % 2 == 0:
+        height, width = height // 2, width // 2
+        widths.append(min(2 * widths[-1], WIDEST))
+    return tuple(widths)
 
 
 def build_network(
     shape: tuple[int, int, int],
     learned_variance: bool,
-    channels: tuple[int, ...] = DEFAULT_CHANNELS,
+    channels: tuple[int, ...] | None = None,
     layers_per_block: int = 1,
+    attention: tuple[int, ...] | None = None,
+    classes: int = 0,
 ) -> nn.Module:
-    """A UNet2DModel for images of ``shape`` [C, H, W], with attention at its coarsest resolution only.
+    """Build a UNet2DModel for images of ``shape`` [C, H, W].
 
-    The default has 0.87 M parameters at 28×28. With learned variance it has 2C output channels, the prediction and v.
+    Args:
+        shape: one image's shape.
+        learned_variance: 2C output channels, the prediction and v.
+        channels: width of every level, each half the resolution of the one before; None takes `default_channels`.
+        layers_per_block: residual blocks of a level.
+        attention: heights of the levels with attention, such as (16, 8); None is the coarsest only, () none at all.
+        classes: number of classes of a class-conditional network; 0 is unconditional.
+
     Weights come from torch's global generator: seed it first.
     """
     image_channels, height, width = shape
-    halvings = 2 ** (len(channels) - 1)
-    if height % halvings or width % halvings:
+    channels = default_channels(shape) if channels is None else channels
+    heights = _level_heights(shape, channels)
+    attended = heights[-1:] if attention is None else attention
+    if wrong := [size for size in attended if size not in heights]:
         raise ValueError(
-            f"Images of {height}×{width} cannot be halved {len(channels) - 1} times; give fewer channels levels (now "
-            f"{channels}) or pad the images to a multiple of {halvings}."
+            f"attention names the height {wrong[0]}, but the levels have the heights {', '.join(map(str, heights))}. "
+            "Name some of these, or none."
         )
-    if wrong := [width for width in channels if width % NORM_GROUPS]:
-        raise ValueError(f"Every level's channels must be a multiple of {NORM_GROUPS}, but {wrong[0]} is not.")
-    plain = len(channels) - 1
+    down = tuple("AttnDownBlock2D" if size in attended else "DownBlock2D" for size in heights)
     network: nn.Module = diffusers().UNet2DModel(
         sample_size=height if height == width else (height, width),
         in_channels=image_channels,
         out_channels=image_channels * (2 if learned_variance else 1),
         layers_per_block=layers_per_block,
         block_out_channels=channels,
-        down_block_types=("DownBlock2D",) * plain + ("AttnDownBlock2D",),
-        up_block_types=("AttnUpBlock2D",) + ("UpBlock2D",) * plain,
+        down_block_types=down,
+        up_block_types=tuple(block.replace("Down", "Up") for block in reversed(down)),
         norm_num_groups=NORM_GROUPS,
+        add_attention=bool(attended),
+        num_class_embeds=classes or None,
     )
     return network
+
+
+def _level_heights(shape: tuple[int, int, int], channels: tuple[int, ...]) -> tuple[int, ...]:
+    """Heights of the levels, or an error where the images or the widths do not suit them."""
+    _, height, width = shape
+    if wrong := [each for each in channels or (0,) if each < 1 or each % NORM_GROUPS]:
+        raise ValueError(f"Every level's channels must be a positive multiple of {NORM_GROUPS}, but {wrong[0]} is not.")
+    halvings = 2 ** (len(channels) - 1)
+    if min(height, width) < 2 * halvings:
+        raise ValueError(
+            f"Images of {height}×{width} are too small for {len(channels)} levels, of which the coarsest would be "
+            f"{height / halvings:g}×{width / halvings:g}. Give fewer levels of channels (now {channels})."
+        )
+    if height % halvings or width % halvings:
+        raise ValueError(
+            f"Images of {height}×{width} cannot be halved {len(channels) - 1} times; give fewer levels of channels (now "
+            f"{channels}) or pad the images to a multiple of {halvings}."
+        )
+    return tuple(height >> level for level in range(len(channels)))
 
 
 def load_weights(network: nn.Module, folder: Path) -> None:

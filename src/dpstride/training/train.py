@@ -7,10 +7,9 @@ weights, their averages, the optimiser and the sampler's history has to be kept 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,54 +25,27 @@ from dpstride.statistics.lock import Lock
 from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, remove_unfinished, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
-from dpstride.training.network import DEFAULT_CHANNELS, build_network, load_weights
-from dpstride.training.objectives import Network, Objective, sample_losses, setting_of
+from dpstride.training.images import Images, as_images
+from dpstride.training.network import build_network, default_channels, load_weights
+from dpstride.training.objectives import Network, sample_losses, setting_of
+from dpstride.training.settings import TrainingSettings, learning_rate_at
 from dpstride.training.timesteps import LossAwareSampler, stratified, uniform_indices
+from dpstride.zoo.models import DESCRIPTION, read_description
 
 if TYPE_CHECKING:
     from torch import nn
 
+FLIP_STREAM = 2  # 0 is t and noise of a step, 1 the order of images of an epoch
 HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Everything that decides the result of a run, besides the data and the process."""
-
-    objective: Objective = "simple"
-    steps: int = 10_000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    warmup: int = 500
-    ema_decay: float = 0.999
-    clip_norm: float = 1.0
-    seed: int = 0
-    channels: tuple[int, ...] = DEFAULT_CHANNELS
-    layers_per_block: int = 1
-    loss_aware: bool = False  # draw t where losses are large, weighted so that the objective stays; always so for vlb
-
-    def __post_init__(self) -> None:
-        if self.loss_aware and setting_of(self.objective).kind == "continuous":
-            raise ValueError(
-                f"loss_aware draws grid indices, and {self.objective!r} trains in continuous time. Leave it out."
-            )
-        setting_of(self.objective)
-        for name in ("steps", "batch_size", "learning_rate", "clip_norm", "layers_per_block"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}.")
-        if not 0.0 <= self.ema_decay < 1.0:
-            raise ValueError(f"ema_decay must lie in [0, 1), not {self.ema_decay}. 0 keeps no average.")
-        if self.warmup < 0:
-            raise ValueError(f"warmup must be a number of steps, 0 or more, not {self.warmup}.")
-
-
 def train(
-    images: Tensor,
+    images: Tensor | tuple[Tensor, Tensor] | Images,
     folder: str | Path,
     settings: TrainingSettings | None = None,
     *,
     process: ForwardProcess | None = None,
-    held_out: Tensor | None = None,
+    held_out: Tensor | tuple[Tensor, Tensor] | Images | None = None,
     warm_start: str | Path | None = None,
     command: str | None = None,
     stop_at: int | None = None,
@@ -88,11 +60,11 @@ def train(
     bit for bit that of an undisturbed run on the same machine.
 
     Args:
-        images: uint8 [N, C, H, W].
+        images: uint8 [N, C, H, W]; a pair with their labels [N] where ``settings.classes`` is not 0.
         folder: where checkpoint.pt, log.json, loss.png and model/ go.
         settings: objective, length, rates, seed, network size.
         process: noise law; unless given, the objective's own (linear T=1000, cosine T=4000, vp_cosine, rectified flow).
-        held_out: uint8 images whose loss is followed, with the averaged weights and always the same t and noise.
+        held_out: likewise, images whose loss is followed, with the averaged weights and always the same t and noise.
         warm_start: a folder of `train` (or any such UNet2DModel) to start the weights from.
         command: what was typed, for dpstride.json.
         stop_at: leave after this step with a checkpoint, without finishing (the schedule stays that of ``steps``).
@@ -147,27 +119,40 @@ class Run:
 
     def __init__(
         self,
-        images: Tensor,
+        images: Tensor | tuple[Tensor, Tensor] | Images,
         folder: Path,
         settings: TrainingSettings,
         process: ForwardProcess | None = None,
-        held_out: Tensor | None = None,
+        held_out: Tensor | tuple[Tensor, Tensor] | Images | None = None,
         warm_start: str | Path | None = None,
         command: str | None = None,
     ) -> None:
-        _check_images(images, "images")
-        if len(images) < settings.batch_size:
-            raise ValueError(f"A batch of {settings.batch_size} needs as many images, but there are {len(images)}.")
-        if held_out is not None:
-            _check_images(held_out, "held_out")
-        self.images, self.held_out, self.folder, self.settings = images, held_out, folder, settings
+        self.images = as_images(images, settings.classes)
+        self.held_out = None if held_out is None else as_images(held_out, settings.classes)
+        if len(self.images) < settings.batch_size:
+            raise ValueError(
+                f"A batch of {settings.batch_size} needs as many images, but there are {len(self.images)}. Give more images or "
+                "a smaller batch."
+            )
+        shape = self.images.shape
+        if self.held_out is not None and self.held_out.shape != shape:
+            raise ValueError(f"Held-out images have the shape {self.held_out.shape}, those to train on {shape}.")
+        self.folder = folder
+        # The widths are settled here, so that a checkpoint names them.
+        self.settings = settings = replace(settings, channels=settings.channels or default_channels(shape))
         self.setting = setting_of(settings.objective)
         self.process = process or getattr(ForwardProcess, self.setting.process)(self.setting.T)
         self.command, self.warm_start = command, None if warm_start is None else str(warm_start)
 
         torch.manual_seed(settings.seed)
-        shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
-        self.network = build_network(shape, self.setting.learned_variance, settings.channels, settings.layers_per_block)
+        self.network = build_network(
+            shape,
+            self.setting.learned_variance,
+            settings.channels,
+            settings.layers_per_block,
+            settings.attention,
+            settings.classes,
+        )
         if warm_start is not None:
             load_weights(self.network, Path(warm_start))
         self.ema = AveragedModel(self.network, multi_avg_fn=_average_with(settings.ema_decay))
@@ -185,11 +170,15 @@ class Run:
         started = time.perf_counter()
         settings = self.settings
         generator = _generator(settings.seed, self.step)
-        x0 = _scaled(self.images[self._batch_indices()])
+        flipped = None
+        if settings.flip:
+            coin = _generator(settings.seed, self.step, FLIP_STREAM)
+            flipped = torch.rand(settings.batch_size, generator=coin) < 0.5
+        x0, labels = self.images.batch(self._batch_indices(), flipped)
         eps = torch.randn(x0.shape, generator=generator)
         t, weights = self._draw(settings.batch_size, generator)
         self.network.train()
-        losses = sample_losses(_callable(self.network), self.process, settings.objective, x0, t, eps)
+        losses = sample_losses(_callable(self.network, labels), self.process, settings.objective, x0, t, eps)
         loss = (losses * weights).mean()
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
@@ -247,12 +236,13 @@ class Run:
     def finish(self) -> Path:
         """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
         facts = {
-            **{name: value for name, value in asdict(self.settings).items() if name not in ("channels",)},
+            **{name: value for name, value in asdict(self.settings).items() if name not in ("channels", "attention")},
             "steps_done": self.step,
             "plans": self.plans,
             "hours": round(self.seconds / 3600.0, 3),
             "images": len(self.images),
             "warm_start": self.warm_start,
+            "trained_before": self._trained_before(),
             "command": self.command,
         }
         document = {"settings": self._identity(), "log": self.log}
@@ -262,6 +252,17 @@ class Run:
         network = self.ema.module
         export_model(network, self.process, self.setting, self.folder / "model", facts)
         return self.folder / "model"
+
+    def _trained_before(self) -> dict[str, float] | None:
+        """Steps and hours that the weights it was started from had seen, as far as they say so."""
+        if self.warm_start is None or not (Path(self.warm_start) / DESCRIPTION).is_file():
+            return None
+        facts = read_description(Path(self.warm_start))
+        earlier = facts.get("trained_before") or {"steps": 0, "hours": 0.0}
+        return {
+            "steps": facts.get("steps_done", 0) + earlier["steps"],
+            "hours": round(facts.get("hours", 0.0) + earlier["hours"], 3),
+        }
 
     def _restore(self) -> None:
         state = load_checkpoint(self.folder, self._identity())
@@ -305,6 +306,7 @@ class Run:
             "process": self.process.name,
             "process_fingerprint": self.process.fingerprint,
             "images": len(self.images),
+            "data": self.images.fingerprint,
             "warm_start": self.warm_start,
         }
 
@@ -324,10 +326,10 @@ class Run:
         return uniform_indices(self.process.T, count, generator), torch.ones(count)
 
     @torch.no_grad()
-    def _held_out_loss(self, images: Tensor, batch_size: int = 250) -> float:
+    def _held_out_loss(self, images: Images, batch_size: int = 250) -> float:
         """Mean loss of the averaged network; t and noise are the same at every call."""
         generator = _generator(self.settings.seed, HELD_OUT_STREAM)
-        x0 = _scaled(images)
+        x0, labels = images.batch(slice(None))
         eps = torch.randn(x0.shape, generator=generator)
         if self.process.kind == "continuous":
             t, weights = stratified(len(x0), generator), torch.ones(len(x0))
@@ -338,19 +340,10 @@ class Run:
         total = 0.0
         for i in range(0, len(x0), batch_size):
             part = slice(i, i + batch_size)
-            losses = sample_losses(
-                _callable(network), self.process, self.settings.objective, x0[part], t[part], eps[part]
-            )
+            part_network = _callable(network, None if labels is None else labels[part])
+            losses = sample_losses(part_network, self.process, self.settings.objective, x0[part], t[part], eps[part])
             total += float((losses * weights[part]).double().sum())
         return total / len(x0)
-
-
-def learning_rate_at(step: int, settings: TrainingSettings) -> float:
-    """Linear warm-up, then half a cosine down to 0 at the last step."""
-    if step < settings.warmup:
-        return settings.learning_rate * (step + 1) / settings.warmup
-    share = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
-    return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))
 
 
 def _spread(T: int, count: int, generator: torch.Generator, bound: bool) -> tuple[Tensor, Tensor]:
@@ -378,18 +371,5 @@ def _generator(seed: int, step: int, stream: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(int(state) & (2**63 - 1))
 
 
-def _callable(network: nn.Module) -> Network:
-    return lambda x, time_input: network(x, time_input).sample
-
-
-def _scaled(images: Tensor) -> Tensor:
-    """8-bit images to [−1, 1]."""
-    return images.float() / 127.5 - 1.0
-
-
-def _check_images(images: Tensor, name: str) -> None:
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise ValueError(
-            f"{name} must be uint8 of shape [N, C, H, W], not {images.dtype} of shape {tuple(images.shape)}. 8-bit "
-            "images are scaled to [-1, 1] inside."
-        )
+def _callable(network: nn.Module, labels: Tensor | None) -> Network:
+    return lambda x, time_input: network(x, time_input, labels).sample

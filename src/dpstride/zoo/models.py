@@ -144,7 +144,10 @@ def _is_number(value: object) -> bool:
 
 
 class UNetCallable:
-    """A UNet2DModel as ``network(x, time) → Tensor``; ``time_scale`` multiplies a continuous time, kept a float."""
+    """A UNet2DModel as ``network(x, time, labels) → Tensor``; ``labels`` are the classes of class-conditional models.
+
+    ``time_scale`` multiplies a continuous time, kept a float.
+    """
 
     stateless = True  # several threads may call it
 
@@ -152,10 +155,10 @@ class UNetCallable:
         self.unet = unet
         self.time_scale = time_scale
 
-    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, time: Tensor, labels: Tensor | None = None) -> Tensor:
         """The network's output, a plain tensor."""
         time = time if self.time_scale is None else (self.time_scale * time.double()).to(x.dtype)
-        output: Tensor = self.unet(x, time).sample
+        output: Tensor = self.unet(x, time, None if labels is None else labels.to(x.device)).sample
         return output
 
 

@@ -1,0 +1,130 @@
+"""What is trained on: 8-bit images in memory, with one class label each where the model is class-conditional."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FASHION_FILE = "train-images-idx3-ubyte.gz"
+
+
+@dataclass(frozen=True)
+class Images:
+    """8-bit images, uint8 [N, C, H, W], and their classes 0, 1, … , int64 [N], or None."""
+
+    pixels: Tensor
+    labels: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:
+            raise ValueError(
+                f"Training takes images, uint8 of shape [N, C, H, W], not {self.pixels.dtype} of shape "
+                f"{tuple(self.pixels.shape)}. 8-bit images are scaled to [-1, 1] inside."
+            )
+        if self.labels is not None and self.labels.shape != (len(self.pixels),):
+            raise ValueError(
+                f"Labels must be one class per image, [{len(self.pixels)}], but have shape {tuple(self.labels.shape)}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """One image's shape [C, H, W]."""
+        _, channels, height, width = self.pixels.shape
+        return channels, height, width
+
+    def split(self, held_out: int) -> tuple[Images, Images]:
+        """All but the last ``held_out`` images, and these."""
+        if not 0 < held_out < len(self):
+            raise ValueError(
+                f"{held_out} of {len(self)} images were to be held out, which leaves none to train on or none to follow the "
+                "loss with. Give more images, or hold out fewer (--held-out)."
+            )
+        return self.take(slice(0, -held_out)), self.take(slice(-held_out, None))
+
+    def take(self, chosen: slice | Tensor) -> Images:
+        """The chosen images with their labels."""
+        return Images(self.pixels[chosen], None if self.labels is None else self.labels[chosen])
+
+    def batch(self, chosen: slice | Tensor, flipped: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Chosen images scaled to [−1, 1], the ``flipped`` ones mirrored left to right, and their labels."""
+        part = self.take(chosen)
+        x = part.pixels.float() / 127.5 - 1.0
+        if flipped is not None:
+            x = torch.where(flipped.reshape(-1, 1, 1, 1), x.flip(-1), x)
+        return x, part.labels
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of pixels and labels."""
+        digest = hashlib.sha256(str(tuple(self.pixels.shape)).encode())
+        for part in (self.pixels, self.labels):
+            if part is not None:
+                digest.update(part.contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+def as_images(data: Any, classes: int = 0) -> Images:
+    """``data``, a tensor of images or a pair (images, labels), checked against the number of classes (0: no labels)."""
+    pixels, labels = data if isinstance(data, tuple) else (data, None)
+    if isinstance(data, Images):
+        pixels, labels = data.pixels, data.labels
+    if not classes:
+        return Images(pixels)
+    if labels is None:
+        raise ValueError(f"A model of {classes} classes needs a label for every image, but the data have none.")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"Labels must be whole numbers from 0 to {classes - 1}, not {labels.dtype}.")
+    images = Images(pixels, labels.long())
+    assert images.labels is not None
+    least, most = int(images.labels.min()), int(images.labels.max())
+    if least < 0 or most >= classes:
+        raise ValueError(
+            f"Labels must lie in 0 … {classes - 1} for {classes} classes, but they span {least} … {most}. Count classes "
+            "from 0, or give their number."
+        )
+    return images
+
+
+def read_images(source: str | None, key: str | None = None) -> tuple[Images, int]:
+    """8-bit images of DATA as other verbs read it, and the number of classes of the labels under ``key`` (None: 0).
+
+    None is Fashion-MNIST of Debian's package, and a folder may hold Fashion-MNIST's own files.
+    """
+    from dpstride.statistics.data import Samples
+
+    samples = Samples.read(_read(source), None, "uint8")
+    if key is None:
+        return Images(samples.values), 0
+    held = samples.conditioning
+    if isinstance(held, Mapping) and key not in held:
+        raise ValueError(
+            f"--labels {key}: the data hold {', '.join(map(repr, held))}. Name the array with the class of every image."
+        )
+    labels = held[key] if isinstance(held, Mapping) else held
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.ndim != 1:
+        raise ValueError(
+            f"--labels {key}: a class-conditional model needs one whole number per image, which these data do not hold."
+        )
+    return Images(samples.values, labels), int(labels.max()) + 1
+
+
+def _read(source: str | None) -> Any:
+    from dpstride import zoo
+    from dpstride.statistics.files import read_data
+    from dpstride.zoo.idx import read_fashion_mnist
+
+    if source is None or (Path(source) / FASHION_FILE).is_file():
+        pixels, labels = read_fashion_mnist("train", source)
+        return pixels, {"labels": labels}
+    if source in zoo.data_names():
+        return zoo.load_data(source), {"labels": zoo.load_labels(source)}
+    return read_data(source)
