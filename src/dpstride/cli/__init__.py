@@ -41,8 +41,8 @@ def cli() -> None:
     \b
     MODEL is a zoo name (dpstride models), a diffusers folder or hub id, an OpenAI checkpoint, or
           package.module:function that returns a dpstride.Denoiser.
-    DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, or
-          package.module:function.
+    DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, CIFAR's own
+          files or their folder (its training half), or package.module:function.
     """
 
 

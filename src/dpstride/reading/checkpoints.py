@@ -189,10 +189,10 @@ class _Tensor:
 class _Builder(PickleReader):
     """Dicts, lists, numbers and text of torch.save, with descriptions of tensors in place of them."""
 
-    kind, remedy, names, unfinished = "checkpoint", REMEDY, NAMES, (Name, _Storage)
+    kind, names, unfinished = "checkpoint", NAMES, (Name, _Storage)
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, REMEDY)
         self.storages: dict[str, _Storage] = {}
         self.total = 0
 

@@ -42,14 +42,13 @@ class PickleReader:
     """The stack machine of pickle's protocol 2, with plain containers only and no way to call anything."""
 
     kind: ClassVar[str]  # of file, in messages
-    remedy: ClassVar[str]
     names: ClassVar[Set[str]]  # that the pickle may mention
     protocols: ClassVar[Set[int]] = {2}
     keys: ClassVar[tuple[type, ...]] = (str, int)  # what may be a key of a dict
     unfinished: ClassVar[tuple[type, ...]] = (Name,)  # what stands for no value by itself
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, remedy: str) -> None:
+        self.path, self.remedy = path, remedy
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
