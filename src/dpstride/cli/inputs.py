@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
 
 def _is_plain_name(text: str) -> bool:
     """Whether ``text`` could only be a name of something embedded: no path, no file that is there, no function."""
-    return re.fullmatch(r"[\w-]+", text) is not None and not Path(text).exists()
+    return re.fullmatch(r"[\w-]+", text) is not None and not os.path.exists(text)
 
 
 def _placed(loaded: LoadedModel) -> LoadedModel:

@@ -52,12 +52,12 @@ def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
     """
     text = os.fspath(source)
     path = Path(text)
-    if path.is_dir() or (path.is_file() and (path.suffix.lower() == ".bin" or is_batch(path))):
+    if os.path.isdir(path) or (os.path.isfile(path) and (path.suffix.lower() == ".bin" or is_batch(path))):
         images, classes = _read_labelled(path)
         if labels and classes is None:
             raise ValueError(f"{path}: these images have no labels. Put each class into a folder of its own.")
         return (images, classes) if labels else images
-    if path.is_file():
+    if os.path.isfile(path):
         data = _read_file(path)
         if labels and not isinstance(data, tuple):
             raise ValueError(
