@@ -15,6 +15,7 @@ import torch
 
 import dpstride
 from dpstride.cli import main
+from dpstride.reading.limits import UnreadableFileError
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e"
 FORGED = "Written: everything, and it is fine"
@@ -127,6 +128,13 @@ def test_names_with_line_breaks_begin_no_line_of_an_error(folder: Path, capsys: 
         code, printed = say(capsys, *words)
         assert code in (1, 2), printed
         never_forged(printed)
+
+
+def test_an_error_about_a_file_is_one_line_in_python_too(folder: Path) -> None:
+    (folder / f"{BROKEN}.npz").write_bytes(b"cut")
+    with pytest.raises(UnreadableFileError, match=r"a\\nWritten: .*not a whole zip archive") as refusal:
+        dpstride.read_data(folder / f"{BROKEN}.npz")
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_warning_about_a_file_is_shown_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
