@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,81 +12,16 @@ import pytest
 import torch
 
 import dpstride
-from dpstride import zoo
-from dpstride.cli import main
+from cifar_files import CLASSES, IMAGES, LABELS, ROWS, Python2, batch, binary, with_bytes, write_folder
 from dpstride.reading.array_pickles import read_array_pickle
 from dpstride.reading.limits import UnreadableFileError
 from dpstride.statistics.files import describe_source
-
-IMAGES, LABELS = zoo.load_data("cifar-train")[:50], zoo.load_labels("cifar-train")[:50].long()
-ROWS = IMAGES.reshape(-1, 3072).numpy()
-COUNT = len(ROWS)
-CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-
-
-# --- the published forms, written here ---------------------------------------------------------------------------------
-
-
-def binary(rows: Any = ROWS, labels: Any = LABELS) -> bytes:
-    return np.column_stack([np.asarray(labels, dtype=np.uint8), rows]).tobytes()
-
-
-class Python2:
-    """Protocol 2 as Python 2's cPickle writes it: strings are bytes, and everything but numbers is put into the memo."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def put(self) -> bytes:
-        self.count += 1
-        return b"q" + bytes([self.count]) if self.count < 256 else b"r" + struct.pack("<I", self.count)
-
-    def dump(self, value: Any) -> bytes:
-        return b"\x80\x02" + self.write(value) + b"."
-
-    def write(self, value: Any) -> bytes:
-        match value:
-            case str():
-                return b"U" + bytes([len(value)]) + value.encode("latin-1") + self.put()
-            case int():
-                return b"K" + bytes([value]) if value < 256 else b"M" + struct.pack("<H", value)
-            case list():
-                return b"]" + self.put() + b"(" + b"".join(map(self.write, value)) + b"e"
-            case dict():
-                head = b"}" + self.put() + b"("
-                return head + b"".join(self.write(key) + self.write(each) for key, each in value.items()) + b"u"
-            case np.ndarray():
-                return self.array(value)
-        raise TypeError(value)
-
-    def array(self, array: np.ndarray) -> bytes:
-        made = b"cnumpy.core.multiarray\n_reconstruct\n" + self.put() + b"cnumpy\nndarray\n" + self.put()
-        made += b"K\x00\x85" + self.put() + self.write("b") + b"\x87" + self.put() + b"R" + self.put()
-        shape = b"(K\x01" + b"".join(map(self.write, array.shape)) + b"\x86" + self.put()
-        kind = b"cnumpy\ndtype\n" + self.put() + self.write("u1") + b"K\x00K\x01\x87" + self.put() + b"R" + self.put()
-        kind += b"(K\x03" + self.write("|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t" + self.put() + b"b"
-        raw = b"T" + struct.pack("<I", array.nbytes) + array.tobytes() + self.put()
-        return made + shape + kind + b"\x89" + raw + b"t" + self.put() + b"b"
 
 
 def test_the_writer_of_this_test_is_python_2s_to_the_byte() -> None:
     """The published batches.meta, whose MD5 sum torchvision has."""
     meta = {"num_cases_per_batch": 10_000, "label_names": CLASSES, "num_vis": 3072}
     assert hashlib.md5(Python2().dump(meta)).hexdigest() == "5ff9c542aee3614f3951f8cda6e48888"
-
-
-def batch(**changes: Any) -> dict[str, Any]:
-    names = [f"{CLASSES[label]}_s_{i:06}.png" for i, label in enumerate(LABELS.tolist())]
-    whole = {"batch_label": "training batch 1 of 5", "labels": LABELS.tolist(), "data": ROWS, "filenames": names}
-    return {key: value for key, value in (whole | changes).items() if value is not None}
-
-
-def with_bytes(saved: dict[str, Any]) -> dict[bytes, Any]:
-    """As loaded with encoding="bytes", which is how the data set's own page says to load it."""
-    return {
-        key.encode(): value.encode() if isinstance(value, str) else [each.encode() for each in value]
-        if key == "filenames" else value for key, value in saved.items()
-    }  # fmt: skip
 
 
 FORMS = {
@@ -137,22 +70,6 @@ def test_both_forms_of_cifar_100_give_the_fine_labels(tmp_path: Path) -> None:
 
 
 # --- folders -----------------------------------------------------------------------------------------------------------
-
-
-def write_folder(folder: Path, suffix: str, parts: int = 5) -> Path:
-    folder.mkdir()
-    for number in range(parts):
-        of = slice(8 * number, 8 * number + 8)
-        content = (
-            binary(ROWS[of], LABELS[of]) if suffix else Python2().dump(batch(data=ROWS[of], labels=LABELS[of].tolist()))
-        )
-        (folder / f"data_batch_{number + 1}{suffix}").write_bytes(content)
-    rows, labels = ROWS[40:], LABELS[40:].tolist()
-    content = binary(rows, labels) if suffix else Python2().dump(batch(data=rows, labels=labels))
-    (folder / f"test_batch{suffix}").write_bytes(content)
-    (folder / "readme.html").write_text("<html>")
-    (folder / ("batches.meta.txt" if suffix else "batches.meta")).write_text("\n".join(CLASSES))
-    return folder
 
 
 @pytest.mark.parametrize("suffix", [".bin", ""])
@@ -327,81 +244,18 @@ def test_a_pickle_is_read_for_plain_values_too(tmp_path: Path) -> None:
     assert read_array_pickle(tmp_path / "batches.meta", "") == {"label_names": CLASSES, "num_vis": 3072}
 
 
-# --- verbs -------------------------------------------------------------------------------------------------------------
-
-MODEL = """
-import dpstride, torch
-process = dpstride.ForwardProcess.linear(6)
-def plain(): return dpstride.Denoiser(lambda x, time: 0.1 * x, process, shape=(3, 32, 32))
-def by_class():
-    def network(x, time, class_labels):
-        assert class_labels.dtype == torch.int64 and class_labels.shape == x.shape[:1]
-        return (0.1 + 0.01 * class_labels.reshape(-1, 1, 1, 1)) * x
-    return dpstride.Denoiser(network, process, shape=(3, 32, 32))
-def may_have_class():
-    def network(x, time, class_labels=None):
-        assert class_labels is None
-        return 0.1 * x
-    return dpstride.Denoiser(network, process, shape=(3, 32, 32))
-"""
+def test_a_pickle_does_not_unpack_to_more_than_it_has(tmp_path: Path) -> None:
+    """Text of a megabyte, turned into bytes a thousand times: a gigabyte for 13 KB more."""
+    text = b"X" + (10**6).to_bytes(4, "little") + b"x" * 10**6 + b"q\x01"
+    again = b"c_codecs\nencode\nh\x01X\x06\0\0\0latin1\x86R"
+    (tmp_path / "data_batch_1").write_bytes(b"\x80\x02](" + text + 1000 * again + b"e.")
+    with pytest.raises(UnreadableFileError, match="it unpacks to more bytes than it has"):
+        dpstride.read_data(tmp_path / "data_batch_1")
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    printed = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, printed.out, printed.err
-
-
-@pytest.mark.parametrize("data", ["cifar", "cifar/data_batch_1.bin", "python", "python/test_batch", "cifar-train"])
-def test_labels_reach_only_a_network_that_cannot_do_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: str
-) -> None:
-    (tmp_path / "cifar_model.py").write_text(MODEL)
-    write_folder(tmp_path / "cifar", ".bin")
-    write_folder(tmp_path / "python", "")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(__import__("sys").modules, "cifar_model", raising=False)
-    for function in ("plain", "by_class", "may_have_class"):
-        words = (
-            "find",
-            f"cifar_model:{function}",
-            data,
-            "-o",
-            f"out-{function}",
-            "--samples",
-            4,
-            "--heldout-samples",
-            4,
-        )
-        code, _, err = run(capsys, *words, "--every-step")
-        assert code == 0, err
-        assert "4 samples of shape (3, 32, 32) choose the path" in err
-        assert ("its training half" in err) == (data in ("cifar", "python"))
-    words = ("sample", "cifar_model:by_class", "out-by_class/schedules.json", "-k", 3, "-n", 4, "--conditioning", data)
-    code, _, err = run(capsys, *words, "-o", "samples.npy")
-    assert code == 0, err
-
-
-def test_a_class_conditional_model_without_labels_is_refused_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "cifar_model.py").write_text(MODEL)
-    np.save(tmp_path / "images.npy", IMAGES.numpy())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(__import__("sys").modules, "cifar_model", raising=False)
-    code, _, err = run(capsys, "estimate", "cifar_model:by_class", "images.npy", "-o", "out.safetensors")
-    assert code == 2
-    assert "images.npy: holds no labels" in err
-
-
-def test_the_embedded_data_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "models")
-    assert code == 0
-    for name in zoo.data_names():
-        assert name in out
-    assert "the first 512 test images of CIFAR-10" in out
-    assert json.loads(run(capsys, "models", "--json")[1])["data"] == list(zoo.data_names())
+def test_a_long_tuple_stands_in_one_place_only(tmp_path: Path) -> None:
+    """A tuple of n values in m places is n + m instructions, and n · m values to whoever walks it."""
+    values = b"(" + 200_000 * b"K\x01" + b"tq\x01"
+    (tmp_path / "data_batch_1").write_bytes(b"\x80\x02](" + values + 200_000 * b"h\x01" + b"e.")
+    with pytest.raises(UnreadableFileError, match="holds one list, dict or long tuple in two places"):
+        dpstride.read_data(tmp_path / "data_batch_1")

@@ -58,6 +58,7 @@ class _ArrayReader(PickleReader):
 
     kind, names, protocols, keys = "pickle of arrays", NAMES, {2, 3, 4, 5}, (str, bytes, int)
     unfinished = (Name, _Type)
+    encoded = 0  # bytes made of text so far
 
     def step(self, opcode: str, argument: Any) -> None:
         """Follow one instruction; those of later protocols, and Python 2's strings, besides the usual ones."""
@@ -80,7 +81,7 @@ class _ArrayReader(PickleReader):
         """Bytes, a dtype, or an array."""
         match function.split(" ")[-1], arguments:
             case "encode", (str() as text, "latin1"):  # how Python 3 writes bytes in protocol 2
-                return text.encode("latin-1")
+                return self._encoded(text)
             case "bytes", ():
                 return b""
             case "dtype", (str() | bytes() as code, _, _) if re.fullmatch("[iu][1248]", _text(code)):
@@ -99,10 +100,16 @@ class _ArrayReader(PickleReader):
             case _Type(), (3, str() | bytes() as order, None, None, None, -1, -1, 0) if _text(order) in "<>|=":
                 target.order = _text(order)
             case _Array(values=None), (1, tuple() as shape, _Type() as kind, bool() as fortran, str() | bytes() as raw):
-                content = raw.encode("latin-1") if isinstance(raw, str) else raw
+                content = self._encoded(raw) if isinstance(raw, str) else raw
                 target.values = self._values(content, kind, shape, fortran)
             case _:
                 super().set_state(target, state)
+
+    def _encoded(self, text: str) -> bytes:
+        """Text as the bytes that it stands for; each text once, or a small file could fill any memory."""
+        self.encoded += len(text)
+        self.check(self.encoded <= self.path.stat().st_size, "it unpacks to more bytes than it has")
+        return text.encode("latin-1")
 
     def _values(self, content: bytes, kind: _Type, shape: tuple[Any, ...], fortran: bool) -> npt.NDArray[Any]:
         whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape)

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, ClassVar
 from .limits import UnreadableFileError
 
 DEEPEST = 64
+MOST_SHARED = 64  # values of a tuple that may stand in several places
 
 
 class BoundedFile:
@@ -179,15 +180,16 @@ class PickleReader:
             target[key] = value
 
     def _remembered(self, place: int) -> Any:
-        """Text, numbers, tensors and flat tuples may stand in several places; a dict or list only in one.
+        """Text, numbers, tensors and small flat tuples may stand in several places; a dict or list only in one.
 
         Otherwise a small file could hold itself, or more copies of a list than anything that walks it can visit.
         """
         value = self.memo[place]
         if isinstance(value, (dict, list)) or (
-            isinstance(value, tuple) and any(isinstance(inner, (dict, list, tuple)) for inner in value)
+            isinstance(value, tuple)
+            and (len(value) > MOST_SHARED or any(isinstance(inner, (dict, list, tuple)) for inner in value))
         ):
-            raise self.refusal("it holds one list or dict in two places")
+            raise self.refusal("it holds one list, dict or long tuple in two places")
         return value
 
     def _check_result(self, result: Any) -> None:
