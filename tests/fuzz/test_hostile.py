@@ -188,10 +188,10 @@ def test_a_tensor_that_does_not_fit_its_storage_is_refused(
 @pytest.mark.parametrize(
     ("program", "match"),
     [
-        (b"\x80\x02]q\x00(h\x00e.", "one list or dict in two places"),  # a list that holds itself
+        (b"\x80\x02]q\x00(h\x00e.", "one list, dict or long tuple in two places"),  # a list that holds itself
         (
             b"\x80\x02]q\x00]q\x01(h\x00h\x00e.",
-            "one list or dict in two places",
+            "one list, dict or long tuple in two places",
         ),  # doubling: 2ⁿ lists in n instructions
         (b"\x80\x02" + b"]" * 100 + b"a" * 99 + b".", "nested deeper than 64"),
         (b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.", "it names 'os system'"),
