@@ -25,6 +25,7 @@ import dpstride
 from dpstride.reading.checkpoints import check_checkpoint, read_checkpoint
 from dpstride.reading.documents import read_json
 from dpstride.reading.limits import UnreadableFileError
+from dpstride.reading.near import hint
 from dpstride.reading.text import one_line, printable, printable_lines
 from dpstride.zoo.idx import read_fashion_mnist
 
@@ -600,6 +601,21 @@ IGNORABLE = [
 SPACES = [0x9, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
 CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0xFFF9, 0xFFFA, 0xFFFB, 0xD800, 0xDFFF]
 EMPTY = [0x2800, 0x16FE4, 0x1D159]  # signs without a picture
+
+
+def test_a_near_name_is_looked_for_among_a_thousand_short_ones() -> None:
+    """Comparing takes as long as the names are, squared; a folder may hold a million."""
+    taken: list[int] = []
+
+    def names(length: int) -> Iterator[str]:
+        for i in range(100_000):
+            taken.append(i)
+            yield str(i).rjust(length, "x")
+
+    assert hint("x" * 30, names(30)).startswith(" Did you mean x")
+    assert len(taken) <= 1000
+    assert hint("x" * 10_000, names(10_000)) == ""
+    assert hint("x" * 100, ["y" * 10_000, "x" * 99]) == f" Did you mean {'x' * 99}?"
 
 
 def test_no_character_is_shown_as_nothing() -> None:

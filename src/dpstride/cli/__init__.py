@@ -116,7 +116,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    """What click says of bad usage, with its message on one line; a verb without arguments gets its help."""
+    """Return click's words on bad usage, with its message on one line; a verb without arguments gets its help."""
     shown = io.StringIO()
     error.show(shown)
     text = shown.getvalue().rstrip("\n")

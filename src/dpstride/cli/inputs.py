@@ -106,7 +106,7 @@ def named_data(text: str, *, labels: bool = False) -> Any:
 
 
 def _takes_labels(model: LoadedModel) -> bool:
-    """Whether a model says that it is class-conditional, or its network cannot be called without labels."""
+    """True of a model that says it is class-conditional, and of a network that cannot be called without labels."""
     if model.conditioning is not None:
         return model.conditioning.startswith("a class label")
     network = model.denoiser.network

@@ -31,7 +31,7 @@ NAMES = {
 
 
 def read_array_pickle(path: str | os.PathLike[str], remedy: str) -> Any:
-    """What a pickle of plain dicts, lists, numbers, text and numpy arrays of whole numbers holds; keys are text."""
+    """Read a pickle of plain dicts, lists, numbers, text and numpy arrays of whole numbers; keys become text."""
     path = Path(path)
     try:
         with path.open("rb") as file:

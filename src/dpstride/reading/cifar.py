@@ -62,7 +62,7 @@ def cifar_files(folder: Path) -> tuple[list[Path], str]:
 
 
 def is_batch(path: Path) -> bool:
-    """Whether a file without an ending of its own begins as a pickle does."""
+    """True of a file that begins as a pickle does and has no other ending."""
     if path.suffix.lower() not in ("", ".pkl", ".pickle"):
         return False
     with path.open("rb") as file:
@@ -75,17 +75,13 @@ def _number(name: str) -> int:
 
 
 def _read_binary(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int]:
-    size = path.stat().st_size
-    try:
-        content = np.fromfile(path, dtype=np.uint8)
-    except OSError as error:
-        raise UnreadableFileError(f"{path}: cannot be read ({error}).") from error
-    ten, hundred = PIXELS + 1, PIXELS + 2
+    size, ten, hundred = path.stat().st_size, PIXELS + 1, PIXELS + 2
     if size == 0 or (size % ten and size % hundred):
         raise UnreadableFileError(
             f"{path}: {size:,} bytes are not whole rows of CIFAR-10 ({ten:,} bytes: a label and 3 · 32 · 32 pixels) nor of "
             f"CIFAR-100 ({hundred:,}: two labels). It is cut off, or holds something else. {REMEDY}"
         )
+    content = np.fromfile(path, dtype=np.uint8, count=size)
     rows = content.reshape(-1, hundred) if size % ten else content.reshape(-1, ten)
     if not size % ten and not size % hundred and rows[:, 0].max() >= CLASSES["labels"]:
         rows = content.reshape(-1, hundred)  # as long as whole rows of either

@@ -61,7 +61,7 @@ def check_opaque(path: Path, image: Any) -> None:
 
 
 def is_grey(image: Any) -> bool:
-    """Whether an open image is grey: by its mode, or because its palette has no other colour."""
+    """True of an open image that is grey, by its mode or because its palette has no other colour."""
     if image.mode not in PALETTE:
         return image.mode in GREY
     red, green, blue = np.reshape(image.getpalette("RGB"), (-1, 3)).T
@@ -77,7 +77,7 @@ def orientation(path: Path, image: Any) -> int:
 
 
 def _bits(path: Path, image: Any) -> str | None:
-    """What makes an image deeper than 8 bits, in words; None where nothing does."""
+    """Say what makes an image deeper than 8 bits; None where nothing does."""
     if image.format == "PNG":
         with path.open("rb") as file:
             depth = file.read(25)[-1]
@@ -109,7 +109,7 @@ def _ppm(path: Path) -> tuple[bytes, int, int]:
 
 
 def _goes_on(path: Path, image: Any) -> bool:
-    """Whether a second image follows the first in a binary PPM."""
+    """True of a binary PPM with a second image behind the first."""
     (magic, _, start), (width, height) = _ppm(path), image.size
     row = {b"P4": (width + 7) // 8, b"P5": width, b"P6": 3 * width}.get(magic)
     return row is not None and path.stat().st_size >= start + row * height + 3

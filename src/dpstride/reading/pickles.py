@@ -55,7 +55,7 @@ class PickleReader:
         self.memo: dict[int, Any] = {}
 
     def run(self, program: Any) -> Any:
-        """What the next pickle of ``program`` (bytes or a file) describes."""
+        """Return the value that the next pickle of ``program`` (bytes or a file) describes."""
         self.stack, self.marks, self.memo = [], [], {}
         try:
             for opcode, argument, _ in pickletools.genops(program):
@@ -84,11 +84,11 @@ class PickleReader:
     # --- what subclasses say ----------------------------------------------------------------------------------------
 
     def call(self, function: str, arguments: tuple[Any, ...]) -> Any:
-        """What a call of a known name stands for."""
+        """Return the value that a call of a known name stands for."""
         raise self.refusal(f"it calls {function} with unusual arguments")
 
     def persistent(self, description: Any) -> Any:
-        """What a reference to something outside the pickle stands for."""
+        """Return the value that a reference to something outside the pickle stands for."""
         raise self.refusal("its pickle has the instruction BINPERSID")
 
     def set_state(self, target: Any, state: Any) -> None:

@@ -35,7 +35,7 @@ class EmbeddedData:
 
     @property
     def description(self) -> str:
-        """What these images are, in a few words."""
+        """These images in a few words."""
         channels, height, width = self.shape
         name = {"train": "training", "test": "test"}[self.half]
         kind = "grey" if channels == 1 else "colour"
