@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -14,10 +15,17 @@ from dpstride.process import ForwardProcess
 from dpstride.training.settings import TrainingSettings
 from dpstride.training.train import train
 from dpstride.zoo import models
-from dpstride.zoo.data import COUNT, embed_data
+from dpstride.zoo.data import DATA, embed_data
 from dpstride.zoo.idx import DEBIAN_FOLDER, read_fashion_mnist
 
 MEGABYTES = 20  # all embedded weights together
+COUNT = 2048  # embedded images of each half of Fashion-MNIST
+# sha256 of the first 512 rows (3,073 bytes each) of the official data_batch_1.bin and test_batch.bin, whose MD5 sums
+# tools/cifar10.py checks: head -c 1573376 FILE | sha256sum
+CIFAR_ROWS = {
+    "cifar-train": "814faeb4d754235895e8ad39e719998843b63d0158a2b99f01ca9740f2023ef5",
+    "cifar-test": "cef7d750c512f67b8890d0d04656e7dd3db97c256eb8fea25be67b1bdfdb794b",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +47,23 @@ def test_embedded_images_are_upright_garments_of_ten_balanced_classes(name):
     assert int(trousers.any(dim=1).sum()) > int(trousers.any(dim=0).sum())
 
 
+@pytest.mark.parametrize("name", CIFAR_ROWS)
+def test_embedded_colour_images_are_the_official_ones_to_the_byte(name):
+    images, labels = zoo.load_data(name), zoo.load_labels(name)
+    rows = torch.cat([labels[:, None], images.reshape(512, -1)], dim=1)
+    assert hashlib.sha256(rows.numpy().tobytes()).hexdigest() == CIFAR_ROWS[name]
+
+
+def test_every_embedded_data_set_is_what_its_description_says():
+    assert tuple(DATA) == zoo.data_names() == tuple(zoo.describe_data())
+    for name, data in DATA.items():
+        images, labels = zoo.load_data(name), zoo.load_labels(name)
+        assert images.dtype == labels.dtype == torch.uint8
+        assert images.shape == (data.count, *data.shape)
+        assert sorted(labels.unique().tolist()) == list(range(10))
+        assert f"the first {data.count:,}" in zoo.describe_data()[name]
+
+
 @pytest.mark.skipif(not DEBIAN_FOLDER.is_dir(), reason="needs Debian's dataset-fashion-mnist")
 def test_embedded_images_are_the_first_of_each_split(tmp_path):
     for split in ("train", "test"):
@@ -53,23 +78,40 @@ def test_embedding_writes_what_loading_reads(tmp_path, monkeypatch):
     import struct
 
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (COUNT + 1, 5, 7), dtype=np.uint8)
+    pixels = rng.integers(0, 256, (COUNT + 1, 28, 28), dtype=np.uint8)
     for split in ("train", "t10k"):
         header = struct.pack(">4B3I", 0, 0, 8, 3, *pixels.shape)
         (tmp_path / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + pixels.tobytes(), 1))
         header = struct.pack(">4BI", 0, 0, 8, 1, len(pixels))
         (tmp_path / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(header + bytes(len(pixels)), 1))
     (tmp_path / "data").mkdir()
-    embed_data(tmp_path / "data", tmp_path)
+    embed_data("fashion-test", tmp_path / "data", tmp_path)
     monkeypatch.setattr("dpstride.zoo.data.files", lambda package: tmp_path)
     np.testing.assert_array_equal(zoo.load_data("fashion-test")[:, 0].numpy(), pixels[:COUNT])
     assert zoo.load_labels("fashion-test").shape == (COUNT,)
+
+
+def test_embedding_colour_images_writes_what_loading_reads(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).integers(0, 256, (520, 3073), dtype=np.uint8)
+    rows[:, 0] %= 10
+    (tmp_path / "test_batch.bin").write_bytes(rows.tobytes())
+    (tmp_path / "data").mkdir()
+    embed_data("cifar-test", tmp_path / "data", tmp_path)
+    monkeypatch.setattr("dpstride.zoo.data.files", lambda package: tmp_path)
+    np.testing.assert_array_equal(zoo.load_data("cifar-test").reshape(512, -1).numpy(), rows[:512, 1:])
+    np.testing.assert_array_equal(zoo.load_labels("cifar-test").numpy(), rows[:512, 0])
+    (tmp_path / "test_batch.bin").write_bytes(rows[:100].tobytes())
+    with pytest.raises(ValueError, match=r"cifar-test needs 512 images of shape \(3, 32, 32\), not \(100, 3, 32, 32\)"):
+        embed_data("cifar-test", tmp_path / "data", tmp_path)
 
 
 def test_the_licence_of_the_data_is_kept():
     text = (Path(zoo.__file__).parent / "data" / "LICENSE-fashion-mnist.txt").read_text(encoding="utf-8")
     assert "Zalando SE" in text
     assert "Permission is hereby granted" in text
+    notice = (Path(zoo.__file__).parent / "data" / "NOTICE-cifar-10.txt").read_text(encoding="utf-8")
+    for words in ("Alex Krizhevsky", "Learning Multiple Layers of Features from Tiny Images", "first 512 images"):
+        assert words in notice
 
 
 def test_missing_data_names_the_remedy(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import shutil
 import struct
 import sys
@@ -272,6 +273,18 @@ def read_idx(folder: Path) -> Any:
     return read_fashion_mnist("train", folder)
 
 
+def make_cifar(folder: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (4, 3073), dtype=np.uint8)
+    rows[:, 0] %= 10
+    (folder / "data_batch_1.bin").write_bytes(rows.tobytes())
+
+
+def make_cifar_batch(folder: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)
+    batch = {"batch_label": "training batch 1 of 5", "labels": [3, 0, 9, 1], "data": rows, "filenames": ["a.png"] * 4}
+    (folder / "data_batch_1").write_bytes(pickle.dumps(batch, 2))
+
+
 # --- models ------------------------------------------------------------------------------------------------------------
 
 
@@ -514,6 +527,20 @@ READERS: dict[str, Reader] = {
         read_idx,
         nothing,
         dict.fromkeys(("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"), both(mutations.edited_idx)),
+        share=60,
+    ),
+    "CIFAR .bin": Reader(
+        make_cifar,
+        read_named("data_batch_1.bin"),
+        use_data,
+        {"data_batch_1.bin": lambda content: mutations.damaged(content, content)},
+        share=30,
+    ),
+    "CIFAR Python batch": Reader(
+        make_cifar_batch,
+        read_named("data_batch_1"),
+        use_data,
+        {"data_batch_1": both(mutations.edited_pickle)},
         share=60,
     ),
     "OpenAI .pt": Reader(

@@ -25,7 +25,8 @@ import dpstride
 from dpstride.reading.checkpoints import check_checkpoint, read_checkpoint
 from dpstride.reading.documents import read_json
 from dpstride.reading.limits import UnreadableFileError
-from dpstride.reading.text import printable, printable_lines
+from dpstride.reading.near import hint
+from dpstride.reading.text import one_line, printable, printable_lines
 from dpstride.zoo.idx import read_fashion_mnist
 
 GIB = 2**30
@@ -188,10 +189,10 @@ def test_a_tensor_that_does_not_fit_its_storage_is_refused(
 @pytest.mark.parametrize(
     ("program", "match"),
     [
-        (b"\x80\x02]q\x00(h\x00e.", "one list or dict in two places"),  # a list that holds itself
+        (b"\x80\x02]q\x00(h\x00e.", "one list, dict or long tuple in two places"),  # a list that holds itself
         (
             b"\x80\x02]q\x00]q\x01(h\x00h\x00e.",
-            "one list or dict in two places",
+            "one list, dict or long tuple in two places",
         ),  # doubling: 2ⁿ lists in n instructions
         (b"\x80\x02" + b"]" * 100 + b"a" * 99 + b".", "nested deeper than 64"),
         (b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.", "it names 'os system'"),
@@ -505,6 +506,14 @@ def test_json_that_no_reader_should_meet(tmp_path: Path, text: str, match: str) 
         dpstride.ScheduleSet.load(tmp_path / "a.json")
 
 
+def test_a_name_that_comes_twice_among_many_is_found_at_once(tmp_path: Path) -> None:
+    """Looking for it name by name would take as many comparisons as the square of their number: hours."""
+    names = ", ".join(f'"{i}": 0' for i in range(300_000))
+    (tmp_path / "a.json").write_text(f'{{{names}, "299999": 1}}')
+    with pytest.raises(UnreadableFileError, match="the name '299999' is there twice"):
+        read_json(tmp_path / "a.json")
+
+
 def test_a_file_without_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstride.reading.documents.MOST_BYTES", 2**20)
     with pytest.raises(UnreadableFileError, match=r"/dev/zero: .*it has more than 1,048,576 bytes"):
@@ -564,7 +573,7 @@ def test_an_image_that_would_run_another_program_is_refused(tmp_path: Path) -> N
 
 def test_deep_images_are_refused_not_cut_off(tmp_path: Path) -> None:
     Image.fromarray(np.full((3, 3), 40_000, np.uint16)).save(tmp_path / "a.png")
-    with pytest.raises(UnreadableFileError, match=r"a\.png: not an 8-bit image \(mode I;16\)"):
+    with pytest.raises(UnreadableFileError, match=r"a\.png: not an 8-bit image \(16 bits per channel\)"):
         dpstride.read_data(tmp_path)
 
 
@@ -581,6 +590,45 @@ def test_text_is_shown_on_one_line_without_control_characters() -> None:
     assert r"\u202egnp\r\n" in shown
     assert printable("Größe 4 × 4 ✓") == "Größe 4 × 4 ✓"
     assert printable_lines("one\ntwo\x1b[1m") == "one\ntwo\\x1b[1m"
+
+
+# Default_Ignorable_Code_Point of Unicode 15 (DerivedCoreProperties.txt): what a screen leaves out.
+IGNORABLE = [
+    *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
+    *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF)),
+    *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
+]
+SPACES = [0x9, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
+CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0xFFF9, 0xFFFA, 0xFFFB, 0xD800, 0xDFFF]
+EMPTY = [0x2800, 0x16FE4, 0x1D159]  # signs without a picture
+
+
+def test_a_near_name_is_looked_for_among_a_thousand_short_ones() -> None:
+    """Comparing takes as long as the names are, squared; a folder may hold a million."""
+    taken: list[int] = []
+
+    def names(length: int) -> Iterator[str]:
+        for i in range(100_000):
+            taken.append(i)
+            yield str(i).rjust(length, "x")
+
+    assert hint("x" * 30, names(30)).startswith(" Did you mean x")
+    assert len(taken) <= 1000
+    assert hint("x" * 10_000, names(10_000)) == ""
+    assert hint("x" * 100, ["y" * 10_000, "x" * 99]) == f" Did you mean {'x' * 99}?"
+
+
+def test_no_character_is_shown_as_nothing() -> None:
+    ignorable = [code for first, last in IGNORABLE for code in range(first, last + 1)]
+    for code in (*ignorable, *SPACES, *CONTROLS, *EMPTY):
+        shown = printable(f"a{chr(code)}b")
+        assert shown.isascii(), hex(code)
+        assert shown.isprintable(), hex(code)
+        assert shown not in ("ab", f"a{chr(code)}b"), hex(code)
+        assert one_line(chr(code)) == shown[1:-1]
+    for text in ("naïve Größe 4 × 4 ✓", "x̂₀", "日本語", "한글", "ไทย", "मॉडल", "🙂", "a b"):
+        assert printable(text) == text == one_line(text)
+    assert one_line("a\nb" * 1000) == "a\\nb" * 1000
 
 
 def test_a_hostile_name_of_a_model_is_drawn_as_text(tmp_path: Path) -> None:

@@ -10,21 +10,24 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 
 import click
 
 from .. import __version__
 from ..integrations.command import export_command
+from ..reading.text import one_line
 from ..training.command import train_command
 from .blame import place_of
 from .completion import completion_command
-from .console import complain
+from .console import complain, say_warning
 from .demo import demo_command
 from .estimate import estimate_command
 from .evaluate import evaluate_command
 from .find import find_command
 from .launch import as_launched, join_launch, stop_at_termination
 from .models import models_command
+from .options import check_output_name
 from .report import report_command
 from .sample import sample_command
 from .solve import solve_command
@@ -41,8 +44,8 @@ def cli() -> None:
     \b
     MODEL is a zoo name (dpstride models), a diffusers folder or hub id, an OpenAI checkpoint, or
           package.module:function that returns a dpstride.Denoiser.
-    DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, or
-          package.module:function.
+    DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, CIFAR's own
+          files or their folder (its training half), or package.module:function.
     """
 
 
@@ -61,11 +64,15 @@ for _command in (
     completion_command,
 ):
     cli.add_command(_command)
+    for _parameter in _command.params:
+        if _parameter.name == "output":
+            _parameter.callback = check_output_name
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors of the user, and of the user's code, become one message and an exit code."""
     stop_at_termination()
+    warnings.showwarning = say_warning
     with as_launched(cli, _verb(arguments)) as busy:
         code = _run(arguments) if busy else 0
     if code == INTERRUPTED:
@@ -88,9 +95,7 @@ def _run(arguments: list[str] | None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(shown)
-        complain(shown.getvalue().rstrip("\n"))
+        complain(_usage(error))
         return 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted; what was done is kept, and the same command goes on from there.", err=True)
@@ -98,13 +103,27 @@ def _run(arguments: list[str] | None) -> int:
     except (ValueError, ImportError) as error:
         from ..denoiser import NonFiniteError  # it brings torch, which --help must not wait for
 
-        complain(f"Error: {error}{place_of(error)}")
+        complain(f"Error: {one_line(error)}{place_of(error)}")
         return 1 if isinstance(error, NonFiniteError) else 2
     except (OSError, RuntimeError, MemoryError) as error:
-        complain(f"Error: {error or type(error).__name__}{place_of(error)}")
+        complain(f"Error: {_continued(error) or type(error).__name__}{place_of(error)}")
         return 1
     except Exception as error:
         if not (place := place_of(error)):
             raise  # our own mistake: its traceback is what a report needs
-        complain(f"Error: {type(error).__name__}: {error}{place}")
+        complain(f"Error: {type(error).__name__}: {_continued(error)}{place}")
         return 1
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return click's words on bad usage, with its message on one line; a verb without arguments gets its help."""
+    shown = io.StringIO()
+    error.show(shown)
+    text = shown.getvalue().rstrip("\n")
+    is_help = isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ()))
+    return text if is_help else text.replace(error.message, one_line(error.message))
+
+
+def _continued(error: BaseException) -> str:
+    """The message of an error that is not ours, whose further lines (torch has such) cannot pass for lines of ours."""
+    return str(error).replace("\n", "\n  | ")

@@ -6,6 +6,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from ..reading.text import one_line
+
 PACKAGE = Path(__file__).parents[1]
 _INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
@@ -29,4 +31,4 @@ def _is_users(filename: str) -> bool:
 
 def _short(filename: str) -> str:
     path = Path(filename).resolve()
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    return one_line(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,7 +1,8 @@
 """Stage 9. What is said: results to standard output, as text or JSON; everything on the way to standard error.
 
 Names of models and messages about files hold text of others, so all of it passes `printable_lines`: a terminal shows
-their control characters and does not obey them. (JSON escapes them itself.) Colours come after that, for a few words that
+their control characters and does not obey them. (JSON escapes them itself.) A name with a line break in it, typed or found
+in a message, is shown on one line, so that it cannot pass for a line of ours. Colours come after that, for a few words that
 an eye looks for, on a terminal only, and not where NO_COLOR is set (no-color.org).
 """
 
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..reading.text import printable_lines
+from ..reading.text import one_line, printable_lines
 
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
@@ -47,6 +49,11 @@ def complain(text: str) -> None:
     _echo(text, err=True)
 
 
+def say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Say a warning of Python's `warnings`, in place of ``warnings.showwarning``."""
+    complain(f"Warning: {one_line(message)}")
+
+
 def sayer(silent: bool) -> Callable[[str], None]:
     """What says things on the way, or nothing at all."""
     return (lambda text: None) if silent else complain
@@ -62,8 +69,18 @@ def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
 
 def _echo(text: str, err: bool = False) -> None:
     # click itself leaves colours out where it does not write to a terminal
-    lines = map(_coloured, printable_lines(text).split("\n"))
+    lines = map(_coloured, printable_lines(_with_names_on_one_line(text)).split("\n"))
     click.echo("\n".join(lines), err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def _with_names_on_one_line(text: str) -> str:
+    """``text`` with the line breaks of what was typed (files, models) as escapes; other line breaks are ours."""
+    context = click.get_current_context(silent=True)
+    typed = () if context is None else context.params.values()
+    for name in sorted({str(value) for value in typed if isinstance(value, (str, Path))}, key=len, reverse=True):
+        if "\n" in name:
+            text = text.replace(name, one_line(name))
+    return text
 
 
 def _coloured(line: str) -> str:

@@ -67,12 +67,13 @@ def estimate_command(
       dpstride estimate my_package.my_model:denoiser train.npy -o statistics.safetensors
     """
     from ..statistics.estimate import estimate as run
+    from ..statistics.files import describe_source
 
     say = sayer(quiet or as_json)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
     gathered = read_samples(data, loaded, samples, data_range)
-    size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape}"
+    size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape} ({describe_source(data)})"
     say("\n".join([f"Model    {model}: {size}", *notes_of(loaded)]))
     if adaptive:
         from ..adaptive.loop import estimate_adaptively

@@ -224,15 +224,18 @@ def plan(
     chosen_on: str | None = None,
 ) -> str:
     """What is about to be done, for people; ``chosen_on`` where it is not the data that choose."""
+    from ..statistics.files import describe_source
+
     denoiser, process = loaded.denoiser, loaded.denoiser.process
     clip = "no clipping" if denoiser.clip is None else f"x0 clipped to [{denoiser.clip[0]:g}, {denoiser.clip[1]:g}]"
     lines = [f"Model    {model}: predicts {denoiser.predicts}, {denoiser.variance} variance, {clip}", *notes_of(loaded)]
     lines.append(f"Process  {process.name}, {process.kind}, T = {process.T}")
     if chosen_on is not None:
         return "\n".join([*lines, f"Noise    {chosen_on} choose the path, {len(scoring)} others score it"])
+    other = "a disjoint part of the same data" if heldout is None else describe_source(heldout)
     lines += [
-        f"Data     {len(choosing)} samples of shape {choosing.shape} choose the path ({data})",
-        f"         {len(scoring)} other samples score it ({heldout or 'a disjoint part of the same data'})",
+        f"Data     {len(choosing)} samples of shape {choosing.shape} choose the path ({describe_source(data)})",
+        f"         {len(scoring)} other samples score it ({other})",
     ]
     return "\n".join(lines)
 

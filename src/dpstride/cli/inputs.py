@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from ..statistics.data import Samples
 
 DEFAULT_SAMPLES = 128
+LABEL_NAMES = ("class_labels", "labels", "label", "y")  # of a network's third argument
 
 
 def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel:
@@ -45,7 +48,7 @@ def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMo
 
 def _is_plain_name(text: str) -> bool:
     """Whether ``text`` could only be a name of something embedded: no path, no file that is there, no function."""
-    return re.fullmatch(r"[\w-]+", text) is not None and not Path(text).exists()
+    return re.fullmatch(r"[\w-]+", text) is not None and not os.path.exists(text)
 
 
 def _placed(loaded: LoadedModel) -> LoadedModel:
@@ -82,16 +85,37 @@ def _as_asked(loaded: LoadedModel) -> LoadedModel:
 
 def read_samples(text: str, model: LoadedModel, samples: int | None, data_range: Any) -> Samples:
     """DATA as the model takes it: encoded where it works on latents, with the value range that it implies."""
-    from .. import zoo
     from ..statistics.data import Samples
-    from ..statistics.files import read_data
 
-    if text not in zoo.data_names() and _is_plain_name(text) and (near := hint(text, zoo.data_names())):
-        raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
-    data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
+    data = named_data(text, labels=_takes_labels(model))
     if model.encode is not None:
         data = model.encode(*data) if isinstance(data, tuple) else model.encode(data)
     return Samples.read(data, samples, model.data_range if data_range is None else data_range)
+
+
+def named_data(text: str, *, labels: bool = False) -> Any:
+    """DATA by its zoo name, or as `dpstride.read_data` reads it; a pair with class labels where they are asked for."""
+    from .. import zoo
+    from ..statistics.files import read_data
+
+    if text in zoo.data_names():
+        return (zoo.load_data(text), zoo.load_labels(text).long()) if labels else zoo.load_data(text)
+    if _is_plain_name(text) and (near := hint(text, zoo.data_names())):
+        raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
+    return read_data(text, labels=labels)
+
+
+def _takes_labels(model: LoadedModel) -> bool:
+    """True of a model that says it is class-conditional, and of a network that cannot be called without labels."""
+    if model.conditioning is not None:
+        return model.conditioning.startswith("a class label")
+    network = model.denoiser.network
+    try:
+        arguments = list(inspect.signature(getattr(network, "forward", network)).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    third = arguments[2] if len(arguments) > 2 else None
+    return third is not None and third.default is third.empty and third.name in LABEL_NAMES
 
 
 def shared_note(choosing: Samples, scoring: Samples) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from .options import output
 @click.command("models")
 @output
 def models_command(as_json: bool, quiet: bool) -> None:
-    """The embedded models, and what each scores on held-out images.
+    """The embedded models, what each scores on held-out images, and the embedded data.
 
     \b
     Example:
@@ -25,4 +25,5 @@ def models_command(as_json: bool, quiet: bool) -> None:
         f"{facts['held_out']['bpd']:.2f} ± {facts['held_out']['standard_error']:.2f} bits/dim"
         for name, facts in found.items()
     ]
-    emit(as_json, {"models": found, "data": list(zoo.data_names())}, "\n".join(lines) or "There is none yet.")
+    lines += ["", *(f"{name:20} {words}" for name, words in zoo.describe_data().items())]
+    emit(as_json, {"models": found, "data": list(zoo.data_names())}, "\n".join(lines))

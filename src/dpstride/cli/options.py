@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal", "learned_optimal"])
+MADE_FROM_OUTPUT = 40  # bytes that temporary and neighbouring files add to the name of an output
+INSIDE_OUTPUT = 200  # bytes that files in an output folder, or in one beside it, add to its path
 DECODERS = click.Choice(["upper", "first_pair", "respaced", "optimal"])
 
 
@@ -175,6 +179,22 @@ def running() -> dict[str, Any]:
     context = click.get_current_context(silent=True)
     asked = {} if context is None else context.meta.get(RUNNING, {})
     return {name: value for name, value in asked.items() if value}
+
+
+def check_output_name(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse an --output whose name, or a name made from it, is too long for its file system, before any work."""
+    if value is None:
+        return value
+    path = Path(value)
+    there = next(folder for folder in (*path.absolute().parents, Path("/")) if os.path.isdir(folder))
+    longest, whole = (os.pathconf(there, name) for name in ("PC_NAME_MAX", "PC_PATH_MAX"))
+    allowed = [longest] * (len(path.parts) - 1) + [longest - MADE_FROM_OUTPUT]
+    for name, most in ((str(path), whole - INSIDE_OUTPUT), *zip(path.parts, allowed, strict=True)):
+        if (length := len(os.fsencode(name))) > most:
+            raise click.BadParameter(
+                f"{name[:40]!r}… is a name of {length} bytes, and at most {most} can be used here. Give a shorter one."
+            )
+    return value
 
 
 def given(parameter: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import emit
-from .inputs import load_model
+from .inputs import load_model, named_data
 from .options import VARIANCES, check_eta, complete_file, model_argument, model_option, output
 
 if TYPE_CHECKING:
@@ -118,9 +118,8 @@ def _conditioning(text: str, count: int) -> tuple[Any, str]:
     import torch
 
     from ..statistics.data import Samples
-    from ..statistics.files import read_data
 
-    data = read_data(text)
+    data = named_data(text, labels=True)
     if not isinstance(data, tuple):
         raise ValueError(f"--conditioning {text}: these data have no conditioning, only samples.")
     entries = Samples.read((torch.zeros(len(data[0]), 1), data[1]), None, "continuous")

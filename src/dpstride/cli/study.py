@@ -9,7 +9,7 @@ import click
 
 from .console import emit, notes_of, sayer
 from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
-from .inputs import check_costs, load_model, shared_note, split
+from .inputs import check_costs, load_model, named_data, shared_note, split
 from .options import (
     DECODERS,
     VARIANCES,
@@ -229,12 +229,10 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
     import numpy as np
     import torch
 
-    from .. import zoo
     from ..evaluate.features.extractor import to_levels
     from ..statistics.data import Samples
-    from ..statistics.files import read_data
 
-    data = zoo.load_data(text) if text in zoo.data_names() else read_data(text)
+    data = named_data(text)
     low, high = -1.0, 1.0
     if loaded.encode is None:
         samples = Samples.read(data, None, loaded.data_range if data_range is None else data_range)

@@ -2,26 +2,25 @@
 
 Such a file is raw tensors and a pickle that says what they are: a zip of them, or one after the other in files of torch
 before 1.6. A pickle is a program; torch.load's ``weights_only`` runs it with few functions, and has been escaped more
-than once (GHSA-53q9-r3pm-6pq6 up to torch 2.5, GHSA-63cw-57p8-fm3p up to 2.9). Here it is not run at all: its
-instructions are listed, and those that a plain checkpoint is made of are followed to build dicts, lists, tuples, numbers,
-text and descriptions of tensors. Anything else is refused by name. Tensors are filled when all of that is known to fit.
+than once (GHSA-53q9-r3pm-6pq6 up to torch 2.5, GHSA-63cw-57p8-fm3p up to 2.9). Here it is not run at all (`pickles`): it
+gives dicts, lists, tuples, numbers, text and descriptions of tensors, and tensors are filled when all of that is known to
+fit.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import pickletools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from .archives import CHUNK, Archive, check_one_directory, open_archive
 from .limits import UnreadableFileError, check_unpacked
+from .pickles import BoundedFile, Name, PickleReader
 
-DEEPEST = 64
 MOST_AXES = 16
 LARGEST = 2**48
 REMEDY = "Save plain tensors, numbers and text, for example torch.save(model.state_dict(), file)."
@@ -82,7 +81,7 @@ def _read(path: Path, fill: bool) -> Any:
             zipped = file.read(4) == b"PK\x03\x04"
             if not zipped:
                 file.seek(0)
-                return _read_old(path, _Bounded(file, path.stat().st_size), fill)
+                return _read_old(path, BoundedFile(file, path.stat().st_size), fill)
     except OSError as error:
         raise UnreadableFileError(f"{path}: cannot be read ({error}).") from error
     with open_archive(path) as archive:
@@ -109,7 +108,7 @@ def _read_zip(path: Path, archive: Archive, fill: bool) -> Any:
     return _filled(result, lambda storage: archive.read(f"{root}data/{storage.key}")) if fill else result
 
 
-def _read_old(path: Path, file: _Bounded, fill: bool) -> Any:
+def _read_old(path: Path, file: BoundedFile, fill: bool) -> Any:
     """Five pickles (magic, version, machine, the object, the order of its storages), then the storages' numbers."""
     builder = _Builder(path)
     if builder.run(file) != OLD_MAGIC or builder.run(file) != OLD_PROTOCOL:
@@ -163,24 +162,6 @@ def _filled(result: Any, contents: Callable[[_Storage], bytearray]) -> Any:
     return fill(result)
 
 
-class _Bounded:
-    """A file of which no more is asked than it has: Python takes memory for what is asked."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self.size, self.tell, self.seek, self.readline = size, file.tell, file.seek, file.readline
-        self._read = file.read
-
-    def read(self, count: int) -> bytes:
-        return self._read(max(0, min(count, self.size - self.tell())))
-
-
-@dataclass(frozen=True)
-class _Name:
-    """A name that the pickle mentions."""
-
-    text: str
-
-
 @dataclass(frozen=True)
 class _Storage:
     """Raw numbers somewhere in the file."""
@@ -205,146 +186,36 @@ class _Tensor:
     stride: tuple[int, ...]
 
 
-class _Builder:
-    """The stack machine of pickle's protocol 2, with plain containers only and no way to call anything."""
+class _Builder(PickleReader):
+    """Dicts, lists, numbers and text of torch.save, with descriptions of tensors in place of them."""
+
+    kind, names, unfinished = "checkpoint", NAMES, (Name, _Storage)
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path, REMEDY)
         self.storages: dict[str, _Storage] = {}
         self.total = 0
-        self.stack: list[Any] = []
-        self.marks: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
 
-    def run(self, program: Any) -> Any:
-        """What the next pickle of ``program`` (bytes or a file) describes."""
-        self.stack, self.marks, self.memo = [], [], {}
-        try:
-            for opcode, argument, _ in pickletools.genops(program):
-                if opcode.name != "STOP":
-                    self._step(opcode.name, argument)
-        except UnreadableFileError:
-            raise
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-            raise self._refusal("its pickle is damaged") from error
-        self.check(len(self.stack) == 1 and not self.marks, "its pickle is not complete")
-        (result,) = self.stack
-        self._check_result(result)
-        return result
+    def set_state(self, target: Any, state: Any) -> None:
+        """Nothing: an OrderedDict has a state dictionary's _metadata as an attribute, which nothing here needs."""
+        self.check(isinstance(target, dict), "it sets attributes of an object")
 
-    def check(self, good: bool, otherwise: str) -> None:
-        """Refuse the file unless ``good``."""
-        if not good:
-            raise self._refusal(otherwise)
-
-    def _refusal(self, what: str) -> UnreadableFileError:
-        return UnreadableFileError(f"{self.path}: not a plain checkpoint, no code in it is run: {what:.120}. {REMEDY}")
-
-    def _step(self, opcode: str, argument: Any) -> None:
-        stack = self.stack
-        match opcode:
-            case "PROTO":
-                if argument != 2:
-                    raise self._refusal(f"pickle protocol {argument}, torch.save's own is 2")
-            case "NONE":
-                stack.append(None)
-            case "NEWTRUE" | "NEWFALSE":
-                stack.append(opcode == "NEWTRUE")
-            case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT" | "BINUNICODE":
-                stack.append(argument)
-            case "EMPTY_DICT":
-                stack.append({})
-            case "EMPTY_LIST":
-                stack.append([])
-            case "EMPTY_TUPLE":
-                stack.append(())
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                count = int(opcode[-1])
-                self.check(len(stack) >= count, "its pickle is damaged")
-                stack[-count:] = [tuple(stack[-count:])]
-            case "MARK":
-                self.marks.append(stack)
-                self.stack = []
-            case "TUPLE":
-                self._close().append(tuple(stack))
-            case "APPEND":
-                self._extend([stack.pop()])
-            case "APPENDS":
-                self._close()
-                self._extend(stack)
-            case "SETITEM":
-                value, key = stack.pop(), stack.pop()
-                self._update([key, value])
-            case "SETITEMS":
-                self._close()
-                self._update(stack)
-            case "BUILD":  # attributes of an OrderedDict: a state dictionary's _metadata, which nothing here needs
-                stack.pop()
-                if not isinstance(stack[-1], dict):
-                    raise self._refusal("it sets attributes of an object")
-            case "BINPUT" | "LONG_BINPUT":
-                self.memo[argument] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(self._remembered(argument))
-            case "GLOBAL":
-                if argument not in NAMES:
-                    raise self._refusal(f"it names {argument!r:.80}")
-                stack.append(_Name(argument))
-            case "BINPERSID":
-                stack.append(self._storage(stack.pop()))
-            case "REDUCE":
-                arguments, function = stack.pop(), stack.pop()
-                stack.append(self._build(function, arguments))
-            case _:
-                raise self._refusal(f"its pickle has the instruction {opcode}")
-
-    def _close(self) -> list[Any]:
-        self.stack = self.marks.pop()
-        return self.stack
-
-    def _extend(self, values: list[Any]) -> None:
-        if not isinstance(self.stack[-1], list):
-            raise self._refusal("it appends to something that is not a list")
-        self.stack[-1].extend(values)
-
-    def _update(self, pairs: list[Any]) -> None:
-        target = self.stack[-1]
-        if not isinstance(target, dict) or len(pairs) % 2:
-            raise self._refusal("it sets items of something that is not a dict")
-        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if not isinstance(key, (str, int)):
-                raise self._refusal(f"a key is a {type(key).__name__}, not text or a whole number")
-            target[key] = value
-
-    def _remembered(self, place: int) -> Any:
-        """Text, numbers, tensors and flat tuples may stand in several places; a dict or list only in one.
-
-        Otherwise a small file could hold itself, or more copies of a list than anything that walks it can visit.
-        """
-        value = self.memo[place]
-        if isinstance(value, (dict, list)) or (
-            isinstance(value, tuple) and any(isinstance(inner, (dict, list, tuple)) for inner in value)
-        ):
-            raise self._refusal("it holds one list or dict in two places")
-        return value
-
-    def _storage(self, description: Any) -> _Storage:
+    def persistent(self, description: Any) -> _Storage:
         """('storage', kind, key, device, count), in old files with a view that has long been unused, None."""
         self.check(isinstance(description, tuple) and len(description) in (5, 6), "it refers to something unknown")
         what, kind, key, _, count = description[:5]
         self.check(
             what == "storage" and description[5:] in ((), (None,)), "it refers to something that is not a storage"
         )
-        known = isinstance(kind, _Name) and kind.text in STORAGES and isinstance(key, str) and _whole(count)
+        known = isinstance(kind, Name) and kind.text in STORAGES and isinstance(key, str) and _whole(count)
         self.check(known, "it refers to a tensor's storage of an unknown kind")
         storage = _Storage(key, STORAGES[kind.text], count)
         self.check(self.storages.setdefault(key, storage) == storage, "it describes one storage in two ways")
         return storage
 
-    def _build(self, function: Any, arguments: Any) -> Any:
-        if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise self._refusal("it calls something that is not a function")
-        match function.text, arguments:
+    def call(self, function: str, arguments: tuple[Any, ...]) -> Any:
+        """A tensor's description, a size or an empty dict."""
+        match function, arguments:
             case "collections OrderedDict", ():
                 return {}
             case "torch Size", (tuple() as size,) if _lengths(size):
@@ -362,13 +233,13 @@ class _Builder:
                 _,
                 bool(),
                 dict() as hooks,
-                _Name(name),
+                Name(name),
             ):
                 if not hooks and name in DTYPES:
                     return self._tensor(storage, DTYPES[name], *arguments[1:4])
             case "torch._utils _rebuild_parameter", (_Tensor() as tensor, bool(), dict() as hooks) if not hooks:
                 return tensor
-        raise self._refusal(f"it calls {function.text} with unusual arguments")
+        return super().call(function, arguments)
 
     def _tensor(self, storage: _Storage, dtype: str, offset: Any, size: Any, stride: Any) -> _Tensor:
         """A tensor within its storage; one that repeats elements (an expanded one) is refused, being larger than its file."""
@@ -381,22 +252,6 @@ class _Builder:
         self.total += count * _itemsize(dtype)
         check_unpacked(self.path, self.total, self.path.stat().st_size, REMEDY)
         return _Tensor(storage, dtype, offset, size, stride)
-
-    def _check_result(self, result: Any) -> None:
-        level, depth = [result], 0
-        while level:
-            depth += 1
-            below: list[Any] = []
-            for value in level:
-                if isinstance(value, dict):
-                    below.extend(value.values())
-                elif isinstance(value, (list, tuple)):
-                    below.extend(value)
-                self.check(
-                    not isinstance(value, (_Name, _Storage)), "it holds a type or a storage where a value should be"
-                )
-            self.check(depth <= DEEPEST or not below, f"it is nested deeper than {DEEPEST}")
-            level = below
 
 
 def _whole(value: Any) -> bool:

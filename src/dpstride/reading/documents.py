@@ -49,10 +49,11 @@ def _refuse_constant(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the name {next(name for name in names if names.count(name) > 1)!r:.80} is there twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the name {name!r:.80} is there twice")
+        found[name] = value
     return found
 
 

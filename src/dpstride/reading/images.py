@@ -1,7 +1,8 @@
 """Stage 0. Image files as arrays of 8 bits: known formats only, and no more pixels than the file can honestly hold.
 
 Pillow guesses the format from the content, whatever the name says, and some formats run other programs (EPS) or expand
-without bound, so the formats are listed and the size is checked before a pixel is decoded.
+without bound, so the formats are listed and the size is checked before a pixel is decoded. It also cuts 16 bits to 8, takes the
+first of several frames and drops transparency without a word: `image_rules` refuses what would be changed so.
 """
 
 from __future__ import annotations
@@ -16,25 +17,58 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .image_rules import check_header, check_opaque, is_grey, orientation
 from .limits import UnreadableFileError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-GREY = ("1", "L")
-DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 MOST_PIXELS = 2**26  # 8192 × 8192
+# The EXIF orientation that a camera wrote → Pillow's name of what turns the image upright.
+TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 
 
 def measure_image(path: str | os.PathLike[str]) -> tuple[int, int, int]:
-    """Height, width and channels (1 or 3) of an image, from its header."""
-    with _opened(Path(path)) as image:
-        return image.size[1], image.size[0], 1 if image.mode in GREY else 3
+    """Height, width and channels (1 or 3) that `read_image` gives, from the image's header."""
+    path = Path(path)
+    with _opened(path) as image:
+        return _measure(path, image)
 
 
 def read_image(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
-    """One image: [H, W] where it is grey, else [H, W, 3]; transparency is dropped."""
-    with _opened(Path(path)) as image:
-        return np.array(image.convert("L" if image.mode in GREY else "RGB"), dtype=np.uint8)
+    """One image, upright: [H, W] where it is grey, else [H, W, 3]."""
+    path = Path(path)
+    with _opened(path) as image:
+        height, width, channels = _measure(path, image)
+        turned = orientation(path, image)
+        image.load()
+        if turned in TURNS and image.format != "TIFF":  # Pillow has turned those
+            image = image.transpose(_method(turned))
+        check_opaque(path, image)
+        pixels = np.array(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+    if pixels.shape[:2] != (height, width):
+        raise UnreadableFileError(f"{path}: not a readable image, its size changes as it is decoded. Save it again.")
+    return pixels
+
+
+def _measure(path: Path, image: Any) -> tuple[int, int, int]:
+    width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
+    if orientation(path, image) >= 5:
+        width, height = height, width
+    return int(height), int(width), 1 if is_grey(image) else 3
+
+
+def _method(turned: int) -> Any:
+    from PIL import Image
+
+    return Image.Transpose[TURNS[turned]]
 
 
 @contextmanager
@@ -45,7 +79,8 @@ def _opened(path: Path) -> Iterator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of damage and goes on; what it cannot decode it raises
             with Image.open(path, formats=FORMATS) as image:
-                _check(path, image)
+                _check_size(path, image)
+                check_header(path, image)
                 yield image
     except UnreadableFileError:
         raise
@@ -56,14 +91,9 @@ def _opened(path: Path) -> Iterator[Any]:
         raise UnreadableFileError(f"{path}: not a readable image ({line}). Remove or repair it.") from error
 
 
-def _check(path: Path, image: Any) -> None:
+def _check_size(path: Path, image: Any) -> None:
     width, height = image.size
     if width < 1 or height < 1 or width * height > MOST_PIXELS:
         raise UnreadableFileError(
             f"{path}: not a readable image of {width} × {height} pixels; the most is {MOST_PIXELS:,}. Crop or resize it."
-        )
-    if image.mode in DEEP:
-        raise UnreadableFileError(
-            f"{path}: not an 8-bit image (mode {image.mode}); its values would be cut off. Convert it to 8 bits, or save the "
-            "values as .npy."
         )

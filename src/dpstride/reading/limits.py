@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import os
 
+from .text import one_line
+
 UNPACKED_BYTES = 2**30
 UNPACKED_RATIO = 100
 
 
 class UnreadableFileError(ValueError):
-    """A file that is damaged, of another kind than it should be, or not safe to read; the message names it."""
+    """A file that is damaged, of another kind than it should be, or not safe to read; the message names it.
+
+    The message is one line, whatever the file is called.
+    """
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 def check_unpacked(path: str | os.PathLike[str], unpacked: int, packed: int, remedy: str) -> None:

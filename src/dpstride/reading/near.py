@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
+
+MOST = 1000  # names to compare with: each takes as long as it is, squared
+LONGEST = 300
 
 
 def hint(name: str, names: Iterable[str]) -> str:
     """The words that ask whether the nearest of ``names`` was meant; none where no name is like it."""
-    return "".join(f" Did you mean {near}?" for near in difflib.get_close_matches(name, list(names), n=1))
+    near = () if len(name) > LONGEST else (each for each in names if len(each) <= LONGEST)
+    return "".join(f" Did you mean {best}?" for best in difflib.get_close_matches(name, list(islice(near, MOST)), n=1))
 
 
 def path_hint(path: Path) -> str:

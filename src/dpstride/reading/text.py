@@ -1,17 +1,34 @@
-"""Stage 0. Text from files, as it may be shown: nothing in it moves a cursor, hides a word or starts markup."""
+"""Stage 0. Text from files, as it may be shown: nothing in it moves a cursor, begins a line, hides a word or starts markup."""
 
 from __future__ import annotations
 
+import re
+
 SHOWN = 200  # characters of a name; longer ones are cut, so that a name cannot be a page
+# Characters that Python calls printable and a screen leaves blank: those that Unicode calls default-ignorable (fillers of
+# Hangul and Khmer, joiners, variation selectors), and three signs whose picture is empty. Controls, marks of direction, tags
+# and every other space than " " are not printable to Python.
+BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U00016fe4\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 def printable(text: object, most: int = SHOWN) -> str:
     r"""``text`` on one line of at most ``most`` characters, with control and invisible characters as escapes (\x1b)."""
     whole = str(text)
-    shown = whole[:most] + ("…" if len(whole) > most else "")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    return one_line(whole[:most] + ("…" if len(whole) > most else ""))
+
+
+def one_line(text: object) -> str:
+    r"""All of ``text`` on one line, with line breaks, control and invisible characters as escapes (\n, \x1b)."""
+    return "".join(c if c.isprintable() and not BLANK.match(c) else _escape(c) for c in str(text))
 
 
 def printable_lines(text: str) -> str:
     """``text`` with its line breaks kept and every other control or invisible character as an escape."""
-    return "\n".join(printable(line, len(line)) for line in text.split("\n"))
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..evaluate.comparison import STRIDES
+from ..reading.text import printable
 from ..study.results import StudyResults
 from .text import NAMES
 
@@ -72,7 +73,7 @@ def of_results(results: StudyResults) -> Published:
     curves = results.curves
     rows = {stride: tuple(curves[stride][K][0] for K in BUDGETS if K in curves[stride]) for stride in STRIDES}
     largest = max(curves["dp"])
-    return Published(str(results.model["name"]), results.T, rows, curves["dp"][largest][0])
+    return Published(printable(results.model["name"], 60), results.T, rows, curves["dp"][largest][0])
 
 
 def beside(results: StudyResults, objective: str | None) -> str:

@@ -21,49 +21,70 @@ from torch import Tensor
 
 from ..reading.arrays import read_npy, read_npz
 from ..reading.checkpoints import read_checkpoint
+from ..reading.cifar import cifar_files, is_batch, read_cifar
 from ..reading.images import SUFFIXES, measure_image, read_image
 from ..reading.limits import UnreadableFileError, check_unpacked
 from ..reading.near import hint, module_hint, path_hint
 
 CHANNELS = (1, 3, 4)
 DATA_KEYS = ("images", "x", "arr_0")
+WAYS = (
+    "Use .npy, .npz, .pt, .safetensors, CIFAR's own files, a folder of them or of images, a zoo name or "
+    "package.module:function."
+)
 
 
-def read_data(source: str | os.PathLike[str]) -> Any:
+def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
     """Data for `estimate`: a tensor, or a pair (tensor, conditioning), from a file, a folder or a function.
 
     * ``.npy``, ``.npz``, ``.pt``, ``.safetensors``: one array [N, …]; of several, ``images`` (or ``x``, ``arr_0``) is the
       data and every other is conditioning under its own name.
     * a folder: all images below it, in order of their paths, of one size; grey ones have 1 channel, others 3.
+    * CIFAR-10 or CIFAR-100 as published: a binary file (``.bin``), a Python batch, or a folder of either, which means its
+      training half; the test half is the file ``test_batch`` (CIFAR-100: ``test``) in it.
     * ``package.module:function``: whatever the function returns.
+
+    ``labels`` asks for a pair (images, class labels int64 [N]) of what has them beside its images: CIFAR, and a folder with
+    one folder of images per class, numbered in order of their names. Without it they are left out, since a network that
+    is not conditional would be fed them.
 
     Arrays of images with channels last (last axis 1, 3 or 4, second axis not) are turned to channels first.
     """
     text = os.fspath(source)
     path = Path(text)
-    if path.is_dir():
-        return _read_folder(path)
-    if path.is_file():
-        match path.suffix.lower():
-            case ".npy":
-                return _channels_first(read_npy(path))
-            case ".npz":
-                return _pick(read_npz(path), path)
-            case ".pt" | ".pth":
-                return _read_torch(path)
-            case ".safetensors":
-                return _pick(_read_safetensors(path), path)
-            case suffix:
-                raise ValueError(
-                    f"{path}: data with the ending {suffix!r} cannot be read. Use .npy, .npz, .pt, .safetensors, a folder "
-                    "of images, or package.module:function."
-                )
+    if os.path.isdir(path) or (os.path.isfile(path) and (path.suffix.lower() == ".bin" or is_batch(path))):
+        images, classes = _read_labelled(path)
+        if labels and classes is None:
+            raise ValueError(f"{path}: these images have no labels. Put each class into a folder of its own.")
+        return (images, classes) if labels else images
+    if os.path.isfile(path):
+        data = _read_file(path)
+        if labels and not isinstance(data, tuple):
+            raise ValueError(
+                f"{path}: holds no labels. Save them beside the images: np.savez(file, images=…, labels=…)."
+            )
+        return data
     if ":" in text:
         return import_function(text)()
-    raise ValueError(
-        f"DATA {text!r} is neither a file nor a folder.{path_hint(path)} Use .npy, .npz, .pt, .safetensors, a "
-        "folder of images, a zoo name or package.module:function."
-    )
+    raise ValueError(f"DATA {text!r:.200} is neither a file nor a folder.{path_hint(path)} {WAYS}")
+
+
+def _read_file(path: Path) -> Any:
+    match path.suffix.lower():
+        case ".npy":
+            return _channels_first(read_npy(path))
+        case ".npz":
+            return _pick(read_npz(path), path)
+        case ".pt" | ".pth":
+            return _read_torch(path)
+        case ".safetensors":
+            return _pick(_read_safetensors(path), path)
+        case ".gz" | ".tgz" | ".tar" | ".zip" | ".xz":
+            raise ValueError(
+                f"{path}: an archive is not read. Unpack it (tar xf {path.name:.80}) and give what is in it."
+            )
+        case suffix:
+            raise ValueError(f"{path}: data with the ending {suffix!r:.40} cannot be read. {WAYS}")
 
 
 def import_function(text: str) -> Callable[..., Any]:
@@ -138,10 +159,42 @@ def _channels_first(array: npt.NDArray[Any] | Tensor) -> npt.NDArray[Any] | Tens
     return array
 
 
-def _read_folder(folder: Path) -> Tensor:
+def describe_source(source: str | os.PathLike[str]) -> str:
+    """``source`` as typed, with the half that a folder of CIFAR stands for."""
+    text = os.fspath(source)
+    files, half = cifar_files(Path(text)) if Path(text).is_dir() else ([], "")
+    return f"{text}, its {half} half" if files else text
+
+
+def _read_labelled(path: Path) -> tuple[Tensor, Tensor | None]:
+    """Images of CIFAR's files or of a folder, and their labels where they have any."""
+    files = cifar_files(path)[0] if path.is_dir() else [path]
+    if not files:
+        return _read_folder(path)
+    parts = [read_cifar(file) for file in files]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return torch.from_numpy(images), torch.from_numpy(labels)
+
+
+def _read_folder(folder: Path) -> tuple[Tensor, Tensor | None]:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not paths:
-        raise UnreadableFileError(f"{folder}: no image found below it ({', '.join(sorted(SUFFIXES))}).")
+        inside = [each.name for each in sorted(folder.glob("cifar-*")) if each.is_dir()]
+        near = f" It holds {inside[0]!r:.80}: name that folder." if inside else ""
+        raise UnreadableFileError(f"{folder}: no image found below it ({', '.join(sorted(SUFFIXES))}).{near}")
+    return _stack(folder, paths), _labels_of(folder, paths)
+
+
+def _labels_of(folder: Path, paths: list[Path]) -> Tensor | None:
+    """The number of each image's folder among those below ``folder``; None where images lie in ``folder`` itself."""
+    classes = [path.relative_to(folder).parts[0] for path in paths]
+    if any(path.parent == folder for path in paths):
+        return None
+    numbers = {name: number for number, name in enumerate(sorted(set(classes)))}
+    return torch.tensor([numbers[name] for name in classes])
+
+
+def _stack(folder: Path, paths: list[Path]) -> Tensor:
     sizes = [measure_image(path) for path in paths]
     for path, (height, width, _) in zip(paths, sizes, strict=True):
         if (height, width) != sizes[0][:2]:

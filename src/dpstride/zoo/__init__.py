@@ -8,16 +8,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpstride.zoo.data import data_names, load_data, load_labels
+    from dpstride.zoo.data import data_names, describe_data, load_data, load_labels
     from dpstride.zoo.models import describe, folder_of, load, load_folder, names
 
-__all__ = ["data_names", "describe", "folder_of", "load", "load_data", "load_folder", "load_labels", "names"]
+__all__ = [
+    "data_names",
+    "describe",
+    "describe_data",
+    "folder_of",
+    "load",
+    "load_data",
+    "load_folder",
+    "load_labels",
+    "names",
+]
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("data_names", "load_data", "load_labels"):
+    if name in ("data_names", "describe_data", "load_data", "load_labels"):
         return getattr(import_module("dpstride.zoo.data"), name)
     if name in __all__:
         return getattr(import_module("dpstride.zoo.models"), name)

@@ -1,62 +1,150 @@
-"""Real images that come with the package: 2,048 training and 2,048 test images of Fashion-MNIST.
+"""Real images that come with the package: the first of each half of Fashion-MNIST and of CIFAR-10, with their labels.
 
-The rule of choice is the simplest that cannot be tuned: the first 2,048 of each split in its official order (their ten
-classes hold 192 to 223 images each). They are kept losslessly as xz-compressed .npy, each image transposed, which of
-the encodings tried (npz, PNG, lossless WebP, JPEG 2000, xz) is the smallest.
+The rule of choice is the simplest that cannot be tuned: the first images of each half in its official order. They are kept
+without loss in the smallest of the encodings tried (npz, PNG, WebP, JPEG 2000, xz): grey images as xz-compressed .npy, each
+transposed; colour images as one WebP sheet, 32 to a row.
 """
 
 from __future__ import annotations
 
 import lzma
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-COUNT = 2048
-NAMES = ("fashion-train", "fashion-test")
+Bytes = npt.NDArray[np.uint8]
+SHEET = 32  # images in a row of a sheet
+
+
+@dataclass(frozen=True)
+class EmbeddedData:
+    """One embedded half of a data set: the first ``count`` images of ``shape`` [C, H, W], and what they are."""
+
+    source: Literal["Fashion-MNIST", "CIFAR-10"]
+    half: Literal["train", "test"]
+    count: int
+    shape: tuple[int, int, int]
+
+    @property
+    def description(self) -> str:
+        """These images in a few words."""
+        channels, height, width = self.shape
+        name = {"train": "training", "test": "test"}[self.half]
+        kind = "grey" if channels == 1 else "colour"
+        return f"the first {self.count:,} {name} images of {self.source}, {width} × {height}, {kind}"
+
+
+DATA = {
+    "fashion-train": EmbeddedData("Fashion-MNIST", "train", 2048, (1, 28, 28)),
+    "fashion-test": EmbeddedData("Fashion-MNIST", "test", 2048, (1, 28, 28)),
+    "cifar-train": EmbeddedData("CIFAR-10", "train", 512, (3, 32, 32)),
+    "cifar-test": EmbeddedData("CIFAR-10", "test", 512, (3, 32, 32)),
+}
 
 
 def data_names() -> tuple[str, ...]:
     """Names that `load_data` takes."""
-    return NAMES
+    return tuple(DATA)
+
+
+def describe_data() -> dict[str, str]:
+    """The embedded data sets by name, each in a few words."""
+    return {name: data.description for name, data in DATA.items()}
 
 
 def load_data(name: str) -> Tensor:
-    """Embedded images, uint8 [2048, 1, 28, 28]: "fashion-train" or "fashion-test"."""
+    """Embedded images, uint8 [N, C, H, W]: see `describe_data`."""
     import torch
 
-    return torch.from_numpy(_load(name, "images").transpose(0, 2, 1).copy()).unsqueeze(1)
+    channels = _find(name).shape[0]
+    images = _read_grey(f"{name}-images.npy.xz") if channels == 1 else _read_colour(f"{name}-images.webp")
+    return torch.from_numpy(images)
 
 
 def load_labels(name: str) -> Tensor:
-    """Classes 0..9 of the embedded images, uint8 [2048], in the order of `load_data`."""
+    """Classes 0..9 of the embedded images, uint8 [N], in the order of `load_data`."""
     import torch
 
-    return torch.from_numpy(_load(name, "labels"))
+    _find(name)
+    return torch.from_numpy(_read_xz(f"{name}-labels.npy.xz"))
 
 
-def embed_data(folder: str | Path, source: str | Path | None = None) -> None:
-    """Write the embedded files anew from Fashion-MNIST's own (``source``: their folder, else Debian's)."""
+def embed_data(name: str, folder: str | Path, source: str | Path | None = None) -> None:
+    """Write the embedded files of ``name`` anew from the published ones in ``source`` (Fashion-MNIST: else Debian's)."""
+    data = _find(name)
+    images, labels = (array[: data.count] for array in SOURCES[data.source](data.half, source))
+    if images.shape != (data.count, *data.shape):
+        raise ValueError(f"{name} needs {data.count} images of shape {data.shape}, not {images.shape}.")
+    _write_xz(Path(folder) / f"{name}-labels.npy.xz", labels.astype(np.uint8))
+    if data.shape[0] == 1:
+        _write_xz(Path(folder) / f"{name}-images.npy.xz", images[:, 0].transpose(0, 2, 1))
+    else:
+        _write_colour(Path(folder) / f"{name}-images.webp", images)
+
+
+def _fashion(half: Literal["train", "test"], source: str | Path | None) -> tuple[npt.NDArray[np.generic], ...]:
     from dpstride.zoo.idx import read_fashion_mnist
 
+    return tuple(tensor.numpy() for tensor in read_fashion_mnist(half, source))
+
+
+def _cifar(half: Literal["train", "test"], source: str | Path | None) -> tuple[npt.NDArray[np.generic], ...]:
+    from dpstride.reading.cifar import read_cifar
+
+    if source is None:
+        raise ValueError("Give the folder of CIFAR-10's binary files; tools/cifar10.py makes it.")
+    return read_cifar(Path(source) / {"train": "data_batch_1.bin", "test": "test_batch.bin"}[half])
+
+
+SOURCES: dict[str, Callable[[Literal["train", "test"], str | Path | None], tuple[npt.NDArray[np.generic], ...]]] = {
+    "Fashion-MNIST": _fashion,
+    "CIFAR-10": _cifar,
+}
+
+
+def _find(name: str) -> EmbeddedData:
+    if name not in DATA:
+        raise ValueError(f"There is no embedded data set {name!r:.80}; there are {', '.join(DATA)}.")
+    return DATA[name]
+
+
+def _read_xz(name: str) -> Bytes:
+    with (files("dpstride.zoo") / "data" / name).open("rb") as compressed, lzma.open(compressed, "rb") as file:
+        return cast(Bytes, np.lib.format.read_array(file))
+
+
+def _write_xz(path: Path, array: npt.NDArray[np.generic]) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-    for name in NAMES:
-        split = cast(Literal["train", "test"], name.removeprefix("fashion-"))
-        images, labels = read_fashion_mnist(split, source)
-        arrays = {"images": images[:COUNT, 0].transpose(1, 2).contiguous(), "labels": labels[:COUNT]}
-        for part, array in arrays.items():
-            with lzma.open(Path(folder) / f"{name}-{part}.npy.xz", "wb", filters=filters) as file:
-                np.lib.format.write_array(file, array.numpy())
+    with lzma.open(path, "wb", filters=filters) as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(array))
 
 
-def _load(name: str, part: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    if name not in NAMES:
-        raise ValueError(f"There is no embedded data set {name!r}; there are {' and '.join(NAMES)}.")
-    resource = files("dpstride.zoo") / "data" / f"{name}-{part}.npy.xz"
-    with resource.open("rb") as compressed, lzma.open(compressed, "rb") as file:
-        return cast("np.ndarray[tuple[int, ...], np.dtype[np.uint8]]", np.lib.format.read_array(file))
+def _read_grey(name: str) -> Bytes:
+    return np.ascontiguousarray(_read_xz(name).transpose(0, 2, 1))[:, None]
+
+
+def _read_colour(name: str) -> Bytes:
+    from PIL import Image
+
+    with (files("dpstride.zoo") / "data" / name).open("rb") as file, Image.open(file, formats=("WEBP",)) as sheet:
+        pixels = np.asarray(sheet)
+    height, width = pixels.shape[0], pixels.shape[1] // SHEET
+    tiles = pixels.reshape(height // width, width, SHEET, width, 3)
+    return np.ascontiguousarray(tiles.transpose(0, 2, 4, 1, 3)).reshape(-1, 3, width, width)
+
+
+def _write_colour(path: Path, images: npt.NDArray[np.generic]) -> None:
+    from PIL import Image
+
+    count, channels, height, width = images.shape
+    tiles = images.reshape(count // SHEET, SHEET, channels, height, width).transpose(0, 3, 1, 4, 2)
+    sheet = Image.fromarray(np.ascontiguousarray(tiles).reshape(-1, SHEET * width, channels))
+    sheet.save(path, "WEBP", lossless=True, quality=100, method=6)

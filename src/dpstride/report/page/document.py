@@ -289,7 +289,7 @@ def _distances(study: StudyResults) -> dict[str, Any]:
 
 def _point(distance: Distance) -> dict[str, Any]:
     return {
-        "stride": distance.stride,
+        "stride": printable(distance.stride, TEXT),
         "budget": distance.budget,
         "samples": distance.samples,
         "frechet": _finite(distance.frechet),

@@ -19,6 +19,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from ...reading.text import printable_lines
 from ..text import comparison_table
 from .document import page_document
 from .saved import Saved
@@ -54,8 +55,8 @@ def page_text(document: Mapping[str, Any], sentence: str, table: str) -> str:
         style=style,
         script=script,
         document=_json(document),
-        sentence=html.escape(sentence),
-        table=html.escape(table),
+        sentence=html.escape(printable_lines(sentence)),
+        table=html.escape(printable_lines(table)),
     )
 
 

@@ -1,0 +1,128 @@
+"""Stage 0. What an image file must be to become 8-bit grey or colour without a change: each rule names what breaks it.
+
+Pillow says the mode that it decodes to, not what the file holds (16-bit colour becomes 8-bit RGB), so depths are read from the
+file itself: PNG's IHDR, TIFF's tags, the largest value of a PPM.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .limits import UnreadableFileError
+
+GREY, PALETTE, COLOUR = ("1", "L", "LA"), ("P", "PA"), ("RGB", "RGBA")
+ALPHA = ("LA", "PA", "RGBA")
+DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+MOST_CHUNKS = 100_000  # of a PNG
+ORIENTATION = 0x0112  # EXIF's tag
+# PNG chunks that may hold an orientation: EXIF itself, and text with EXIF or XMP in it.
+TELLING = {b"eXIf", b"tEXt", b"zTXt", b"iTXt"}
+BITS_PER_SAMPLE, COLOR_MAP, SAMPLE_FORMAT = 258, 320, 339  # TIFF's tags
+NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])+(\d{1,10})"  # of a PPM's header, after spaces and comments
+
+
+def check_header(path: Path, image: Any) -> None:
+    """Refuse an open image that is deep, of several frames, or of colours that have no one meaning on a screen."""
+    if (bits := _bits(path, image)) is not None:
+        raise UnreadableFileError(
+            f"{path}: not an 8-bit image ({bits}); its values would be cut off. Convert it to 8 bits, or save the "
+            "values as .npy."
+        )
+    if getattr(image, "is_animated", False) or (image.format == "PPM" and _goes_on(path, image)):
+        raise UnreadableFileError(
+            f"{path}: holds several frames or pages, and only one would be read. Save each as a file of its own."
+        )
+    if image.format == "GIF" and tuple(image.tile[0][1]) != (0, 0, *image.size):
+        raise UnreadableFileError(
+            f"{path}: its frame covers only a part of the image; the rest is not defined. Crop it, or put it on a background."
+        )
+    if image.mode not in (*GREY, *PALETTE, *COLOUR):
+        raise UnreadableFileError(
+            f"{path}: its colours are {image.mode}, and how they look in red, green and blue depends on a profile. Convert "
+            "it to RGB or grey."
+        )
+
+
+def check_opaque(path: Path, image: Any) -> None:
+    """Refuse a decoded image with transparent pixels: what they look like depends on what is behind them."""
+    if image.mode not in ALPHA and "transparency" not in image.info:
+        return
+    if image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
+        raise UnreadableFileError(
+            f"{path}: has transparent pixels, whose colour is not defined. Put it on a background and save it without "
+            "transparency."
+        )
+
+
+def is_grey(image: Any) -> bool:
+    """True of an open image that is grey, by its mode or because its palette has no other colour."""
+    if image.mode not in PALETTE:
+        return image.mode in GREY
+    red, green, blue = np.reshape(image.getpalette("RGB"), (-1, 3)).T
+    return bool(((red == green) & (green == blue)).all())
+
+
+def orientation(path: Path, image: Any) -> int:
+    """EXIF's orientation of an open image, 1 where it is upright or does not say."""
+    if image.format == "PNG" and not any(name in TELLING for name, _ in _chunks(path)):
+        return 1  # Pillow would decode all of it to look for EXIF behind the pixels
+    turned = image.getexif().get(ORIENTATION, 1)
+    return turned if isinstance(turned, int) and 1 <= turned <= 8 else 1
+
+
+def _bits(path: Path, image: Any) -> str | None:
+    """Say what makes an image deeper than 8 bits; None where nothing does."""
+    if image.format == "PNG":
+        with path.open("rb") as file:
+            depth = file.read(25)[-1]
+        return f"{depth} bits per channel" if depth > 8 else None
+    if image.format == "TIFF":
+        depths, formats = (np.ravel(image.tag_v2.get(tag, 1)) for tag in (BITS_PER_SAMPLE, SAMPLE_FORMAT))
+        if depths.max() > 8:
+            return f"{depths.max()} bits per channel"
+        if (formats != 1).any():
+            return "signed or floating-point values"
+        high, low = np.divmod(np.ravel(image.tag_v2.get(COLOR_MAP, 0)), 256)
+        if ((low != 0) & (low != high)).any():  # 8 bits are written as 256 v or 257 v
+            return "a palette of 16 bits per channel"
+    if image.format == "PPM" and image.mode != "F" and (largest := _ppm(path)[1]) > 255:
+        return f"values up to {largest}"
+    return f"mode {image.mode}" if image.mode in DEEP else None
+
+
+def _ppm(path: Path) -> tuple[bytes, int, int]:
+    """A PPM's magic number, its largest value, and where its pixels begin."""
+    with path.open("rb") as file:
+        head = file.read(2**16)
+    magic = head[:2]
+    bitmap = magic in (b"P1", b"P4")
+    header = re.match(rb"P[1-6]" + (2 if bitmap else 3) * NUMBER + rb"\s", head)
+    if header is None:
+        raise UnreadableFileError(f"{path}: not a readable image, its PPM header is not. Remove or repair it.")
+    return magic, 1 if bitmap else int(header[3]), header.end()
+
+
+def _goes_on(path: Path, image: Any) -> bool:
+    """True of a binary PPM with a second image behind the first."""
+    (magic, _, start), (width, height) = _ppm(path), image.size
+    row = {b"P4": (width + 7) // 8, b"P5": width, b"P6": 3 * width}.get(magic)
+    return row is not None and path.stat().st_size >= start + row * height + 3
+
+
+def _chunks(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Names and lengths of a PNG's chunks, as far as it is whole."""
+    with path.open("rb") as file:
+        file.seek(8)
+        for _ in range(MOST_CHUNKS):
+            if len(head := file.read(8)) < 8:
+                return
+            length, name = struct.unpack(">I4s", head)
+            yield name, length
+            file.seek(length + 4, 1)
+    raise UnreadableFileError(f"{path}: not a readable image, it has more than {MOST_CHUNKS:,} chunks. Save it again.")
