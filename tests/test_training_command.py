@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from dpstride import zoo
+from dpstride.cli import _run
 from dpstride.training.command import train_command
 
 SMALL = ["--channels", "8,8", "--batch-size", "4", "--threads", "1", "--steps", "2"]
@@ -133,3 +134,31 @@ def test_data_that_are_no_8_bit_images_are_refused(tmp_path):
     result = run("simple", "-o", tmp_path / "run", "--data", tmp_path / "y.npy", *SMALL)
     assert result.exit_code == 2
     assert "Training takes images, uint8 of shape [N, C, H, W]" in " ".join(result.output.split())
+
+
+def test_a_trained_model_of_classes_is_found_schedules_for_and_sampled(tmp_path, capsys):
+    """From labelled images to schedules and samples, with the commands that the documentation shows."""
+    for label in range(2):
+        (tmp_path / "pictures" / f"kind-{label}").mkdir(parents=True)
+    for i, image in enumerate(colours(40)):
+        Image.fromarray(np.moveaxis(image, 0, -1)).save(tmp_path / "pictures" / f"kind-{i % 2}" / f"{i:02}.png")
+    result = run("flow", "-o", tmp_path / "run", "--data", tmp_path / "pictures", "--labels", "labels", *SMALL)
+    assert result.exit_code == 0, result.output
+    model, data, found = (str(tmp_path / name) for name in ("run/model", "pictures", "out"))
+    assert _run(["find", model, data, "-o", found, "--samples", "8", "--heldout-samples", "8", "--quiet"]) == 0
+    drawing = [
+        "sample",
+        model,
+        f"{found}/schedules.json",
+        "-k",
+        "4",
+        "-n",
+        "4",
+        "-o",
+        str(tmp_path / "drawn.npz"),
+        "--quiet",
+    ]
+    capsys.readouterr()
+    assert _run(drawing) == 2
+    assert "has 2 classes and needs the label of every sample" in " ".join(capsys.readouterr().err.split())
+    assert _run([*drawing, "--conditioning", data]) == 0

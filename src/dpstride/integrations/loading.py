@@ -1,7 +1,8 @@
 """MODEL strings of the command line: which way in a text means, decided by what it looks like and nothing else.
 
 A file ending in .pt or .pth is an OpenAI checkpoint; ``package.module:function`` is the user's own code, the one case
-that runs any; everything else is a diffusers folder or hub id. Zoo names are resolved before this is asked.
+that runs any; everything else is a diffusers folder or hub id. A folder that `dpstride train` wrote is read by what its
+dpstride.json says. Zoo names are resolved before this is asked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..denoiser import Denoiser
 from ..fingerprint import name_of
 from ..reading.near import path_hint
 from ..statistics.files import import_function
+from ..zoo.models import DESCRIPTION, load_folder
 from .loaded import LoadedModel, UnsupportedModelError
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -46,9 +48,18 @@ def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
             f"{name}: there is no such folder, and it is neither a hub id (owner/name) nor package.module:function."
             f"{path_hint(path)}"
         )
+    if (path / DESCRIPTION).is_file() and not flags:
+        return _trained_here(path)
     from .diffusers import load_diffusers
 
     return load_diffusers(name, **flags)
+
+
+def _trained_here(folder: Path) -> LoadedModel:
+    """The model of a folder that `dpstride train` wrote, which says more of itself than diffusers can."""
+    denoiser = load_folder(folder)
+    classes = denoiser.network.unet.config.num_class_embeds  # type: ignore[attr-defined]
+    return LoadedModel(denoiser, conditioning=f"a class label from 0 to {classes - 1}" if classes else None)
 
 
 def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel:

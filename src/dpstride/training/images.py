@@ -97,19 +97,21 @@ def as_images(data: Any, classes: int = 0) -> Images:
 def read_images(source: str | None, key: str | None = None) -> tuple[Images, int]:
     """8-bit images of DATA as other verbs read it, and the number of classes of the labels under ``key`` (None: 0).
 
-    None is Fashion-MNIST of Debian's package, and a folder may hold Fashion-MNIST's own files.
+    A ``source`` of None is Fashion-MNIST of Debian's package, and a folder may hold Fashion-MNIST's own files. Data whose
+    labels have no name (CIFAR, a folder of images per class) call them "labels".
     """
     from dpstride.statistics.data import Samples
 
-    samples = Samples.read(_read(source), None, "uint8")
+    samples = Samples.read(_read(source, key is not None), None, "uint8")
     if key is None:
         return Images(samples.values), 0
     held = samples.conditioning
+    held = {"labels": held} if isinstance(held, Tensor) else held
     if isinstance(held, Mapping) and key not in held:
         raise ValueError(
             f"--labels {key}: the data hold {', '.join(map(repr, held))}. Name the array with the class of every image."
         )
-    labels = held[key] if isinstance(held, Mapping) else held
+    labels = held[key] if isinstance(held, Mapping) else None
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.ndim != 1:
         raise ValueError(
             f"--labels {key}: a class-conditional model needs one whole number per image, which these data do not hold."
@@ -117,14 +119,14 @@ def read_images(source: str | None, key: str | None = None) -> tuple[Images, int
     return Images(samples.values, labels), int(labels.max()) + 1
 
 
-def _read(source: str | None) -> Any:
+def _read(source: str | None, labels: bool) -> Any:
     from dpstride import zoo
     from dpstride.statistics.files import read_data
     from dpstride.zoo.idx import read_fashion_mnist
 
     if source is None or (Path(source) / FASHION_FILE).is_file():
-        pixels, labels = read_fashion_mnist("train", source)
-        return pixels, {"labels": labels}
+        pixels, classes = read_fashion_mnist("train", source)
+        return pixels, {"labels": classes}
     if source in zoo.data_names():
         return zoo.load_data(source), {"labels": zoo.load_labels(source)}
-    return read_data(source)
+    return read_data(source, labels=labels)

@@ -157,6 +157,11 @@ class UNetCallable:
 
     def __call__(self, x: Tensor, time: Tensor, labels: Tensor | None = None) -> Tensor:
         """The network's output, a plain tensor."""
+        if labels is None and (classes := self.unet.config.num_class_embeds):  # type: ignore[union-attr]
+            raise ValueError(
+                f"This model has {classes} classes and needs the label of every sample: conditioning={{'labels': …}} in "
+                "Python, data with labels or --conditioning DATA on the command line."
+            )
         time = time if self.time_scale is None else (self.time_scale * time.double()).to(x.dtype)
         output: Tensor = self.unet(x, time, None if labels is None else labels.to(x.device)).sample
         return output
