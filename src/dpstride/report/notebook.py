@@ -145,7 +145,8 @@ def schedules_html(schedules: ScheduleSet) -> str:
     """Bits/dim of some budgets, and the best one."""
     shown = _some(schedules.budgets)
     rows = [(str(K), _plus_minus(*schedules.entries[K][1:])) for K in shown]
-    title = f"{len(schedules):,} schedules, {stride_name(schedules.stride)}, {schedules.process.name}, T = {schedules.process.T:,}"
+    process = f"{schedules.process.name}, T = {schedules.process.T:,}"
+    title = f"{len(schedules):,} schedules, {stride_name(schedules.stride)}, {process}"
     return _table(title, ("steps", "bits/dim, predicted"), rows, f"Best: {_steps(schedules.best_budget)}.")
 
 
