@@ -96,7 +96,8 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
         found = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in LARGE)
         raise UnsupportedModelError(
             f"{folder}: has none of {', '.join(WEIGHTS[library])}, but {', '.join(found[:3]) or 'no weights'}. Save it "
-            "again with save_pretrained, without a variant (fp16 and the like)."
+            "again with save_pretrained, without a variant (fp16 and the like), or load the pipeline yourself and give the "
+            "object to load_diffusers."
         )
     tensors = sum(map(_count_tensors, weights))
     config_file = folder / CONFIGS[kind]
