@@ -226,6 +226,10 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a class that picks a class": (index_with(text_encoder=["transformers", "AutoModel"]), "but it must be"),
     "a tokenizer that picks a class": (index_with(tokenizer=["transformers", "AutoTokenizer"]), "but it must be"),
     "a network as the scheduler": (index_with(scheduler=["diffusers", "UNet2DModel"]), "but it must be a scheduler"),
+    "half a part": (index_with(vae=[None, "AutoencoderKL"]), "but it must be"),
+    "an empty part": (index_with(vae=[]), "but it must be"),
+    "a library of lists": (index_with(vae=[["diffusers"], {}]), "but it must be"),
+    "a safety checker of others": (index_with(safety_checker=["safety", "Checker"]), "but it must be from diffusers"),
     "an unknown class": (index_with(unet=["diffusers", "NoSuchNetwork"]), "but it must be"),
     "an unknown part": (
         index_with(controlnet=["diffusers", "ControlNetModel"]),
@@ -365,6 +369,7 @@ HONEST: dict[str, Callable[[Path], None]] = {
     "no safety checker": without_unused,
     "a tokenizer that names files": with_files_named,
     "links of the hub's cache": as_hub_cache,
+    "other entries of the index": index_with(_strange=[], _ignore_files=["x"], image_encoder=[None, None]),
     "fields of kernels": config_with("text_encoder", _attn_implementation_autoset=True, attn_implementation="eager"),
 }
 

@@ -119,13 +119,13 @@ def _check_class(name: str, part: list[Any], path: str) -> None:
 def _read_parts(folder: Path, index: Mapping[str, Any]) -> dict[str, Part]:
     parts = {}
     for name, part in index.items():
-        if not isinstance(part, list) or part[0] is None:
+        if name not in (*PARTS, *UNUSED) or not isinstance(part, list) or part == [None, None]:
             continue
         place = folder / name if (folder / name).is_dir() else folder  # old folders hold all parts in one
         if name in PARTS:
             library: Library = "transformers" if part[0] == "transformers" else "diffusers"
             parts[name] = read_part(place, folder, PARTS[name][0], library)
-        elif name in UNUSED and place != folder:
+        elif place != folder:
             read_part(place, folder, "unused", "transformers")
     return parts
 
