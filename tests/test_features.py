@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from torch import Tensor
 
 from dpstride import frechet_distance, zoo
 from dpstride.evaluate.features import inception
-from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
+from dpstride.evaluate.features.extractor import FeatureExtractor, digest_of, to_levels
 from dpstride.evaluate.features.inception import InceptionV3, inception_features, prepare
+from dpstride.reading.checkpoints import read_checkpoint
 from dpstride.zoo.classifier import accuracy, fashion_features, folder, load_classifier
 from dpstride.zoo.train_classifier import NormalisedClassifier, train_classifier
 
@@ -151,16 +153,110 @@ def test_features_are_2048_per_image_whatever_the_batch_and_grey_is_repeated(wei
         extractor(torch.zeros(1, 4, 8, 8, dtype=torch.uint8))
 
 
-def test_only_the_usual_file_makes_the_distance_the_fid(
+def in_modules(state: dict[str, Tensor]) -> torch.nn.Module:
+    """A module of modules that has these tensors as buffers, by their dotted names."""
+    root = torch.nn.Sequential()
+    for name, value in state.items():
+        *path, last = name.split(".")
+        module: torch.nn.Module = root
+        for part in path:
+            if not hasattr(module, part):
+                module.add_module(part, torch.nn.Sequential())
+            module = getattr(module, part)
+        module.register_buffer(last, value)
+    return root
+
+
+def as_torchscript(state: dict[str, Tensor], path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, whose archives are still about
+        torch.jit.script(in_modules(state)).save(path)
+
+
+def as_nvidia(state: dict[str, Tensor], path: Path) -> None:
+    """Names of TensorFlow's graph, and no scale, as in the archive of StyleGAN's metrics."""
+    parts = {"conv.weight": "weight", "bn.bias": "beta", "bn.running_mean": "mean", "bn.running_var": "var"}
+    renamed = {}
+    for ours, theirs in inception._graph_names().items():
+        renamed |= {f"layers.{theirs}.{new}": state[f"{ours}.{old}"] for old, new in parts.items()}
+    as_torchscript({**renamed, "output.weight": torch.zeros(1008, 2048)}, path)
+
+
+CONTAINERS: dict[str, Callable[[dict[str, Tensor], Path], object]] = {
+    "usual.pth": lambda state, path: torch.save(state, path, _use_new_zipfile_serialization=False),
+    "backwards.pt": lambda state, path: torch.save(dict(reversed(state.items())), path),
+    "plain.safetensors": save_file,
+    "uncounted.safetensors": lambda state, path: save_file(
+        {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}, path
+    ),
+    "counted.safetensors": lambda state, path: save_file(
+        {name: value + 7 if name.endswith("num_batches_tracked") else value for name, value in state.items()}, path
+    ),
+    "bare.safetensors": lambda state, path: save_file(
+        {name: value for name, value in state.items() if not name.startswith("fc.")}, path
+    ),
+    "double.safetensors": lambda state, path: save_file(
+        {name: value.double() if value.is_floating_point() else value for name, value in state.items()}, path
+    ),
+    "script.pt": as_torchscript,
+    "nvidia.pt": as_nvidia,
+}
+
+
+@pytest.fixture(scope="module")
+def unscaled(weights: Path) -> dict[str, Tensor]:
+    """Weights without a scale, as the FID's are."""
+    state = read_checkpoint(weights)
+    return {name: torch.ones_like(value) if name.endswith("bn.weight") else value for name, value in state.items()}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_weights_are_the_fids_by_their_numbers_whatever_file_holds_them(
+    unscaled: dict[str, Tensor], container: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {n: v for n, v in unscaled.items() if not n.startswith("fc.") and not n.endswith("num_batches_tracked")}
+    counters = {n: torch.zeros((), dtype=torch.int64) for n in unscaled if n.endswith("num_batches_tracked")}
+    monkeypatch.setattr(inception, "FID", digest_of(numbers | counters))
+    CONTAINERS[container](unscaled, tmp_path / container)
+    found = inception_features(tmp_path / container)
+    assert (found.distance, found.fingerprint) == ("FID", inception.FID)
+    if container == "plain.safetensors":  # one number away
+        other = unscaled["Mixed_6e.branch_pool.bn.bias"].clone()
+        other[5] = torch.nextafter(other[5], torch.tensor(9.0))
+        save_file({**unscaled, "Mixed_6e.branch_pool.bn.bias": other}, tmp_path / container)
+        assert "not the FID's" in inception_features(tmp_path / container).distance
+    (tmp_path / container).unlink()
+
+
+def test_the_usual_file_is_the_fids_and_found_in_the_cache_under_either_name(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert inception.FILE.endswith(inception.SHA256[:8] + ".pth")
     monkeypatch.setattr(inception, "SHA256", hashlib.sha256(weights.read_bytes()).hexdigest())
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / inception.SAME_FILE).symlink_to(weights)  # found in the cache under either name
+    (tmp_path / "checkpoints" / inception.SAME_FILE).symlink_to(weights)
     standard = inception_features()
     assert (standard.distance, standard.dimension, standard.name) == ("FID", 2048, "inception")
+
+
+def test_names_of_the_graph_are_those_that_others_publish() -> None:
+    """Some of the 94, by hand from TensorFlow's graph (mixed_10/tower_1/mixed/conv_1 is a convolution there)."""
+    names = inception._graph_names()
+    assert len(names) == len(set(names.values())) == 94
+    expected = {
+        "Conv2d_1a_3x3": "conv",
+        "Conv2d_4a_3x3": "conv_4",
+        "Mixed_5b.branch5x5_2": "mixed.tower.conv_1",
+        "Mixed_6a.branch3x3": "mixed_3.conv",
+        "Mixed_6a.branch3x3dbl_3": "mixed_3.tower.conv_2",
+        "Mixed_6e.branch7x7dbl_5": "mixed_7.tower_1.conv_4",
+        "Mixed_7a.branch3x3_1": "mixed_8.tower.conv",
+        "Mixed_7b.branch3x3_2b": "mixed_9.tower_mixed_conv_1",
+        "Mixed_7c.branch3x3dbl_3a": "mixed_10.tower_1_mixed_conv",
+        "Mixed_7c.branch_pool": "mixed_10.tower_2_conv",
+    }
+    assert {name: names[name] for name in expected} == expected
 
 
 def test_weights_that_are_missing_or_of_another_network_are_refused(

@@ -223,7 +223,7 @@ def test_tanh_table_agrees_with_the_evaluator(decoder: str) -> None:
 def test_tanh_with_a_learned_decoder_is_left_to_direct_evaluation() -> None:
     statistics = CASES["uint8, linear"].statistics(0)
     with pytest.raises(
-        ValueError, match="cdf='tanh' with a learned decoder variance is only available by direct evaluation"
+        ValueError, match=r"only available by direct evaluation, bits_per_dim\(.*decoder='respaced', cdf='tanh'\)"
     ):
         elbo_costs(statistics, variance="learned_range", decoder="respaced", cdf="tanh")
 
@@ -387,6 +387,31 @@ def test_each_schedule_is_scored_with_its_own_options_and_fitted_numbers() -> No
     # A hand-made stride has no options of its own: the model's variance and the upper decoder.
     plain = elbo_costs(heldout, "learned_range", "upper").schedule(even_stride(heldout.process, 3).steps)
     assert together[5] == pytest.approx(plain.bpd, abs=1e-12)
+
+
+@pytest.mark.parametrize(("variance", "decoder", "cdf"), [("upper", None, None), (None, "first_pair", "tanh")])
+def test_score_takes_the_options_of_the_evaluator(variance: Any, decoder: Any, cdf: Any) -> None:
+    """In place of a schedule's own, and with its fitted numbers where they are asked for."""
+    case = CASES["uint8, linear"]
+    asked = {"variance": variance, "decoder": decoder, "cdf": cdf}
+    statistics = case.statistics(3)
+    schedules = [
+        even_stride(case.denoiser.process, 4),
+        elbo_costs(case.statistics(0), "optimal", "optimal").schedule((12, 7, 3, 0)),
+    ]
+    for schedule, scored in zip(schedules, score(statistics, schedules, **asked), strict=True):
+        direct = case.direct(schedule, seed=3, **asked)
+        assert scored.bpd == pytest.approx(direct.bpd, abs=1e-9)
+        assert scored.options == direct.options
+        assert scored.options == {
+            "variance": variance or schedule.options.get("variance", "learned_range"),
+            "decoder": decoder or schedule.options.get("decoder", "upper"),
+            "cdf": cdf or "exact",
+        }
+    with pytest.raises(ValueError, match="variance must be one of"):
+        score(statistics, schedules, variance="small")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs fitted"):
+        score(statistics, schedules[:1], variance="optimal")
 
 
 # --- paths that do not begin at T, and grids inside grids -------------------------------------------------------------

@@ -22,10 +22,12 @@ from dpstride import (
     Schedule,
     ScheduleFileError,
     ScheduleSet,
+    elbo_costs,
     even_stride,
     quadratic_ddim_stride,
     quadratic_stride,
     schedules_from,
+    solve,
 )
 from dpstride.fitted import FACTOR_SIZE, Fitted
 from dpstride.schedule import LISTED
@@ -185,6 +187,28 @@ def test_adopt_gives_a_stride_the_options_of_the_set() -> None:
     assert adopted.fitted is schedules.fitted
     with pytest.raises(ValueError, match="on another process than this set"):
         schedules.adopt(even_stride(ForwardProcess.cosine(10), 4))
+
+
+def test_a_path_made_by_hand_says_so_wherever_it_is_shown_or_saved(tmp_path: Path) -> None:
+    process = ForwardProcess.linear(10)
+    costs = elbo_costs(ideal_statistics(process, [0.0, 0.1], [1.0, 0.5]))
+    hand = Schedule(process, (10, 4, 0))
+    hand.save(tmp_path / "hand.json")
+    assert json.loads((tmp_path / "hand.json").read_text())["stride"] == "given"
+    sets = (ScheduleSet.of([hand]), ScheduleSet(process, {2: ((10, 4, 0), None, None)}))
+    for each in (hand, *sets, sets[0][2], Schedule.load(tmp_path / "hand.json"), costs.schedule((10, 4, 0))):
+        assert each.stride == "given"
+        assert "path made by hand" in each._repr_html_()
+    assert hand.plot().get_suptitle() == "2 steps, path made by hand"
+    # What was solved is not.
+    for solved in (solve(costs).schedule(2), schedules_from(ideal_statistics(process, [0.0], [1.0]))):
+        assert solved.stride == "dp"
+        assert "DP stride" in solved._repr_html_()
+
+
+def test_files_of_version_0_1_keep_the_stride_that_they_name(tmp_path: Path) -> None:
+    Schedule(ForwardProcess.linear(10), (10, 4, 0), stride="dp").save(tmp_path / "old.json")
+    assert Schedule.load(tmp_path / "old.json").stride == "dp"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ def trajectory_schedules(
     return ScheduleSet(
         process=table.process,
         entries={budget: (tuple(solution.path(budget)), None, None) for budget in budgets},
+        stride="dp",
         options=table.options,
         provenance={**table.provenance, "costs": [solution.cost_nats(budget) for budget in budgets]},
     )
@@ -78,6 +79,7 @@ def mixed_schedules(
             budget: (path, elbo.bpd(float(elbo.step_nats(path).sum())), error)
             for budget, path, error in zip(budgets, paths, elbo.standard_errors(paths), strict=True)
         },
+        stride="dp",
         options={**elbo.options, "objective": "mixed", "lambda": float(weight)},
         fitted=elbo.fitted,
         provenance={

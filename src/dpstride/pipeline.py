@@ -89,6 +89,7 @@ def schedules_from(
             budget: (tuple(path), solution.bpd(budget), error)
             for budget, path, error in zip(budgets, paths, costs.standard_errors(paths), strict=True)
         },
+        stride="dp",
         options=costs.options,
         fitted=costs.fitted,
         provenance=costs.provenance,

@@ -34,6 +34,7 @@ PROCESS_PARTS = {
     *("name", "kind", "origin_T", "first_pair_variance"),
     *("f", "g", "times", "origin", "input_scale"),
 }
+GIVEN = "given"  # the stride of a path that no rule of this package made
 LISTED = 256  # paths of up to this many steps are listed in the JSON; longer ones are bit masks
 
 
@@ -43,11 +44,15 @@ class ScheduleFileError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """One path: ``steps`` are grid indices of ``process`` from the noise end down to 0."""
+    """One path: ``steps`` are grid indices of ``process`` from the noise end down to 0.
+
+    ``stride`` says where it came from: "dp" for the best path of a solution, the name of a rule ("even", "quadratic", …),
+    or "given" for a path made by hand.
+    """
 
     process: ForwardProcess = field(repr=False)
     steps: tuple[int, ...]
-    stride: str = "dp"
+    stride: str = GIVEN
     bpd: float | None = None
     standard_error: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +132,7 @@ class ScheduleSet:
 
     process: ForwardProcess
     entries: Mapping[int, tuple[tuple[int, ...], float | None, float | None]]  # budget → steps, bpd, standard error
-    stride: str = "dp"
+    stride: str = GIVEN
     options: Mapping[str, Any] = field(default_factory=dict)
     fitted: Fitted = field(default_factory=Fitted)
     provenance: Mapping[str, Any] = field(default_factory=dict)

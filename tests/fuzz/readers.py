@@ -448,6 +448,25 @@ CODE_NAMES = ("auto_map", "custom_pipelines", "_class_name", "trust_remote_code"
 WEIGHTS = "model/unet/diffusion_pytorch_model"
 nothing: Callable[[Any], Any] = lambda _: None
 
+
+def make_torchscript(folder: Path) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, whose archives are still about
+        torch.jit.script(torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))).save(folder / "a.pt")
+
+
+def read_torchscript_file(folder: Path) -> Any:
+    from dpstride.reading.torchscript import is_torchscript, read_torchscript
+
+    return read_torchscript(folder / "a.pt") if is_torchscript(folder / "a.pt") else {}
+
+
+def use_tensors(state: Any) -> None:
+    assert all(isinstance(name, str) and float(value.double().sum()) is not None for name, value in state.items())
+
+
 READERS: dict[str, Reader] = {
     "statistics .safetensors": Reader(
         make_statistics,
@@ -506,6 +525,9 @@ READERS: dict[str, Reader] = {
     ),
     "data .pt of old torch": Reader(
         make_old_tensors, read_named("a.pt"), use_data, {"a.pt": both(mutations.edited_old_checkpoint)}, share=50
+    ),
+    "TorchScript .pt": Reader(
+        make_torchscript, read_torchscript_file, use_tensors, {"a.pt": both(mutations.edited_checkpoint)}, share=50
     ),
     "data .safetensors": Reader(
         make_safetensors,

@@ -190,7 +190,10 @@ FORBIDDEN = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "s
 
 
 def test_nothing_in_the_package_unpickles_or_trusts_remote_code() -> None:
-    """By the source itself: no pickle but torch.save's own writing, no eval, no exec, and trust_remote_code never set."""
+    """By the source itself: no pickle but torch.save's own writing, no eval, no exec, and trust_remote_code never set.
+
+    Whatever is loaded by diffusers is loaded from safetensors.
+    """
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             where = f"{path}:{getattr(node, 'lineno', 0)}"
@@ -201,3 +204,6 @@ def test_nothing_in_the_package_unpickles_or_trusts_remote_code() -> None:
                 name = ast.unparse(node.func)
                 assert name not in ("eval", "exec", "torch.load", "np.load", "numpy.load", "torch.jit.load"), where
                 assert not any(keyword.arg in ("trust_remote_code", "allow_pickle") for keyword in node.keywords), where
+                if name.endswith((".DiffusionPipeline.from_pretrained", "Model.from_pretrained")):
+                    given = {keyword.arg: keyword.value for keyword in node.keywords}
+                    assert ast.unparse(given["use_safetensors"]) == "True", where

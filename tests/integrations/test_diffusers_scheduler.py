@@ -147,6 +147,26 @@ def test_on_the_full_path_it_is_diffusers_own_scheduler():
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)  # its alpha_bar is float32
 
 
+@pytest.mark.parametrize(
+    ("variance_type", "left"),
+    [("fixed_small", 0.0), ("fixed_small_log", 0.0), ("fixed_large", 1.0), ("learned_range", 1.0)],
+)
+def test_diffusers_leaves_noise_in_a_last_step_from_above_0_and_ours_does_not(variance_type, left):
+    """As docs/integrations says. ``left`` is in units of the step's own noise; the network asks for the upper end."""
+    base = diffusers.DDPMScheduler(T, variance_type=variance_type, clip_sample=False)
+    base.set_timesteps(timesteps=[15, 3])
+    x, output = torch.randn(2, 2, 3, 4, 4, generator=torch.Generator().manual_seed(3))
+    doubled = torch.cat([output, torch.ones_like(output)], dim=1) if variance_type == "learned_range" else output
+    alpha_bar = base.alphas_cumprod[3]
+    x0 = (x - (1 - alpha_bar).sqrt() * output) / alpha_bar.sqrt()
+    found = base.step(doubled, 3, x, generator=torch.Generator().manual_seed(4)).prev_sample
+    noise = (found - x0) / (1 - alpha_bar).sqrt()
+    assert float(noise.std()) == pytest.approx(left, abs=0.2)
+    ours = make(base, schedules=schedules(short_linear(), paths=((16, 4, 0),)))
+    ours.set_timesteps(2)
+    torch.testing.assert_close(ours.step(doubled, 3, x).prev_sample, x0, rtol=1e-5, atol=1e-5)
+
+
 class OurNoise:
     """Hands pipelines the noise of `dpstride.sample`: the prior first, then one draw per step that draws."""
 

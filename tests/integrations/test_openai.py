@@ -17,6 +17,7 @@ from dpstride.integrations.diffusers import load_diffusers
 from dpstride.integrations.loaded import UnsupportedModelError
 from dpstride.integrations.openai import load_openai, save_as_diffusers
 from dpstride.integrations.openai_flags import PRESETS, OpenAIFlags
+from dpstride.statistics.decoder import decoder_nats
 from dpstride.statistics.noise import standard_normal
 
 SMALL = {"num_channels": 32, "num_res_blocks": 1, "image_size": 16, "attention_resolutions": "8,4"}
@@ -158,6 +159,20 @@ def tanh_log_likelihood(x, mean, sigma):
     above, below = cdf((x - mean + 1 / 255) / sigma), cdf((x - mean - 1 / 255) / sigma)
     inside = np.where(x < -0.999, above, np.where(x > 0.999, 1.0 - below, above - below))
     return np.log(np.maximum(inside, 1e-12))
+
+
+def test_float32_loses_the_digits_of_far_tails_and_float64_does_not():
+    """improved-diffusion's decoder in float32, as it runs, and in float64: why openai.md bounds its agreement."""
+    sigma, x = 0.02, np.zeros(41)
+    mean = sigma * np.linspace(-6.0, 6.0, 41)
+    exact = -tanh_log_likelihood(x, mean, sigma)
+    single = -tanh_log_likelihood(*(np.asarray(value, dtype=np.float32) for value in (x, mean, sigma)))
+    assert single.dtype == np.float32
+    near = np.abs(mean) < 4.0 * sigma
+    assert np.abs(single - exact)[near].max() < 2e-3
+    assert np.abs(single - exact)[~near].max() > 5e-2
+    ours = decoder_nats(x - mean, np.zeros(41, dtype=bool), 1.0 / 255.0, sigma, "tanh")
+    np.testing.assert_allclose(ours, exact, rtol=7e-8)
 
 
 def test_checkpoints_are_read_as_tensors_only(tmp_path):

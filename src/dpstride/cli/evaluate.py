@@ -71,10 +71,10 @@ def evaluate_command(
         gathered = read_samples(data, loaded, samples, data_range)
         curves: dict[str, dict[int, tuple[float, float]]] = {"even": {}, "quadratic": {}, "dp": {}}
         for budget in budgets:
-            for schedule in (
-                chosen.adopt(even_stride(chosen.process, budget)),
-                chosen.adopt(quadratic_stride(chosen.process, budget)),
-                chosen[budget],
+            for stride, schedule in (
+                ("even", chosen.adopt(even_stride(chosen.process, budget))),
+                ("quadratic", chosen.adopt(quadratic_stride(chosen.process, budget))),
+                ("dp", chosen[budget]),
             ):
                 found = bits_per_dim(
                     denoiser,
@@ -85,7 +85,7 @@ def evaluate_command(
                     data_range=gathered.data_range,
                     progress=not quiet,
                 )
-                curves[schedule.stride][budget] = (found.bpd, found.standard_error)
+                curves[stride][budget] = (found.bpd, found.standard_error)
         comparison = Comparison(
             T=chosen.process.T,
             curves=curves,

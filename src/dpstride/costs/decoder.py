@@ -89,7 +89,10 @@ def _learned_respaced_row(statistics: Statistics, t1: int, cdf: Cdf) -> Array:
         log_variance = statistics.dims * (math.log(2.0 * math.pi) + 2.0 * np.log(process.g[t1]))
         return np.asarray(0.5 * (log_variance - delta * (statistics.dims - fraction) + weighted))
     if cdf != "exact":
-        raise ValueError("cdf='tanh' with a learned decoder variance is only available by direct evaluation.")
+        raise ValueError(
+            f"cdf={cdf!r} with a learned decoder variance is only available by direct evaluation, bits_per_dim(denoiser, data, "
+            f"schedule, decoder='respaced', cdf={cdf!r}): statistics hold that decoder with cdf='exact' only."
+        )
     values = require(statistics.learned_decoder)[t1]
     if delta.size <= values.size:
         return np.asarray(values[: delta.size])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..fitted import Fitted
 from ..process import ForwardProcess
-from ..schedule import Schedule
+from ..schedule import GIVEN, Schedule
 
 Array = npt.NDArray[np.float64]
 Path = Sequence[int] | npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ class CostTable:
         totals, sizes = self.unit_totals(paths)
         return [standard_error(row, sizes) / (self.dims * math.log(2.0)) for row in totals]
 
-    def schedule(self, steps: Path, cost_nats: float | None = None, stride: str = "dp") -> Schedule:
+    def schedule(self, steps: Path, cost_nats: float | None = None, stride: str = GIVEN) -> Schedule:
         """The path as a `Schedule` with its predicted bits/dim, error and provenance."""
         nats = float(self.step_nats(steps).sum()) if cost_nats is None else cost_nats
         return Schedule(

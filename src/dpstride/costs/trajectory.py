@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process import ForwardProcess
-from ..schedule import Schedule
+from ..schedule import GIVEN, Schedule
 from ..statistics.trajectory_artefact import Trajectory
 
 Array = npt.NDArray[np.float64]
@@ -65,7 +65,7 @@ class TrajectoryTable:
                 costs[i] = float(self.triples[steps[i - 1], steps[i], steps[i + 1]])
         return np.array(costs)
 
-    def schedule(self, steps: Sequence[int], cost: float | None = None, stride: str = "dp") -> Schedule:
+    def schedule(self, steps: Sequence[int], cost: float | None = None, stride: str = GIVEN) -> Schedule:
         """The path as a `Schedule`; its cost is in the provenance, since it is not bits/dim."""
         total = float(self.step_costs(steps).sum()) if cost is None else cost
         return Schedule(

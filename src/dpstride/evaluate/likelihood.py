@@ -100,17 +100,24 @@ def bits_per_dim(
     return _likelihood(terms, np.ones(len(data)), math.prod(data.shape), len(data), options, steps)
 
 
-def score(heldout: Statistics, schedules: Iterable[Schedule]) -> list[Likelihood]:
+def score(
+    heldout: Statistics,
+    schedules: Iterable[Schedule],
+    variance: Variance | None = None,
+    decoder: Decoder | None = None,
+    cdf: Cdf | None = None,
+) -> list[Likelihood]:
     """Bits/dim of every schedule from held-out statistics on the whole grid: no network pass.
 
-    Each is scored with its own options and fitted numbers, in order. Hand-made strides without options are scored with
-    the model's variance and the `upper` decoder; `ScheduleSet.adopt` gives them those of a set.
+    ``variance``, ``decoder`` and ``cdf`` default to each schedule's own; a hand-made stride has none, and then the model's
+    variance and the `upper` decoder are used; `ScheduleSet.adopt` gives it those of a set. Fitted numbers come from the
+    schedule, never from the data scored here.
     """
     tables: dict[tuple[Any, ...], CostTable] = {}
     results = []
     for schedule in schedules:
         heldout.check_process(schedule.process)
-        options = {"variance": None, "decoder": "upper", "cdf": "exact", **schedule.options}
+        options = _resolve(heldout.process, heldout.model["variance"], schedule, variance, decoder, cdf)
         fitted = schedule.fitted if fields_of(options) else None
         key = (*options.values(), id(fitted))
         if key not in tables:
@@ -166,10 +173,16 @@ def resolve_options(
     denoiser: Denoiser, schedule: Schedule, variance: Any = None, decoder: Any = None, cdf: Any = None
 ) -> dict[str, Any]:
     """The options to use: the caller's, else the schedule's own, else the model's variance and `upper` decoder."""
+    return _resolve(denoiser.process, denoiser.variance, schedule, variance, decoder, cdf)
+
+
+def _resolve(
+    process: ForwardProcess, model_variance: str, schedule: Schedule, variance: Any, decoder: Any, cdf: Any
+) -> dict[str, Any]:
     own = schedule.options
     return check_options(
-        denoiser.process,
-        denoiser.variance,
+        process,
+        model_variance,
         variance or own.get("variance"),
         decoder or own.get("decoder") or "upper",
         cdf or own.get("cdf") or "exact",

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..denoiser import Denoiser, ModelVariance
 from ..reading.documents import read_json
-from .folders import OWN, check_index, check_pipeline_folder
+from .folders import OWN, UNUSED, check_index, clean_pipeline
 from .guidance import check_scale
 from .latents import LatentKind
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
@@ -216,25 +216,39 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
             f"{folder}: a pipeline folder has a model_index.json, and this one has none. Give the folder that "
             "pipeline.save_pretrained wrote; a network's folder alone does not know its noise schedule."
         )
-    arguments = {} if dtype is None else {"torch_dtype": dtype}
     known = (*PIXELS, *LATENT, *FLOW)
+    place = str(folder)
     try:
         if not folder.is_dir():  # a hub id: its index is looked at before anything else is fetched
             check_index(diffusers.DiffusionPipeline.load_config(str(source)), known, str(source))
-            folder = Path(diffusers.DiffusionPipeline.download(str(source)))
-        check_pipeline_folder(folder, known)
-        if _names_own_network(folder):
-            from . import openai_unet  # noqa: F401  # diffusers takes a class of ours only where it is imported
-        with _without_bar(diffusers.utils.logging):
-            return diffusers.DiffusionPipeline.from_pretrained(str(folder), **arguments), Path(source).name
+            folder = Path(diffusers.DiffusionPipeline.download(str(source), **dict.fromkeys(UNUSED)))
+        with clean_pipeline(folder, known) as copy, _without_bar(diffusers.utils.logging):
+            place = str(copy)
+            return _load_copy(diffusers, copy, folder, dtype), Path(source).name
     except UnsupportedModelError:
         raise
     except Exception as error:  # diffusers and transformers raise whatever a wrong config makes of them
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0].replace(place, str(folder))[:300]
         raise UnsupportedModelError(
             f"{source}: diffusers could not load it ({first}). Is it a pipeline folder or a hub id, and are the packages "
             "it needs installed (text pipelines need transformers: pip install 'dpstride[text]')?"
         ) from error
+
+
+def _load_copy(diffusers: Any, copy: Path, folder: Path, dtype: torch.dtype | None) -> Any:
+    """The pipeline of a clean copy of ``folder``, in whose place its parts say that they are from ``folder``."""
+    if OWN in [tuple(part) for part in read_json(copy / "model_index.json").values() if isinstance(part, list)]:
+        from . import openai_unet  # noqa: F401  # diffusers takes a class of ours only where it is imported
+    arguments = {} if dtype is None else {"torch_dtype": dtype}
+    pipeline = diffusers.DiffusionPipeline.from_pretrained(
+        str(copy), use_safetensors=True, local_files_only=True, **arguments
+    )
+    for name, part in pipeline.components.items():
+        if isinstance(part, diffusers.ModelMixin):
+            part.register_to_config(_name_or_path=str(folder / name))
+        elif hasattr(part, "name_or_path"):
+            part.name_or_path = str(folder / name)
+    return pipeline
 
 
 @contextlib.contextmanager
@@ -247,9 +261,3 @@ def _without_bar(logging: Any) -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def _names_own_network(folder: Path) -> bool:
-    return any(
-        isinstance(part, list) and tuple(part) == OWN for part in read_json(folder / "model_index.json").values()
-    )

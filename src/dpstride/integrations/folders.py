@@ -1,160 +1,143 @@
-"""A diffusers folder, read before diffusers reads it: everything in it that could run code or take memory without bound.
+"""A diffusers folder, read before diffusers reads it, and handed over as a copy that holds data only.
 
-diffusers and transformers import what a model_index.json names, follow file names in index files, and build a network
-as large as its config says. Here only known pipelines of known libraries pass, code beside weights is refused, file names
-stay inside their folder, weights are checked without unpickling, and sizes are compared with the weights that are there.
-``trust_remote_code`` is never set.
+diffusers and transformers import the classes that a model_index.json names, and look for weights under many names,
+pickles among them. Instead of guessing which files they would open, the folder is read here by our own rules, and what
+`parts` found is put into a temporary folder, weights as safetensors. That copy is all they see. Only known pipelines
+made of known classes pass; ``trust_remote_code`` is never set.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..reading.checkpoints import check_checkpoint
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from .loaded import UnsupportedModelError
-from .scheduler_config import steps_of
+from .parts import Kind, Library, Part, check_inside, check_no_code, read_part
 
-# Where the parts of known pipelines come from: [library, class] in model_index.json.
-LIBRARIES = ("diffusers", "transformers")
 OWN = ("dpstride.integrations.openai_unet", "OpenAIUNet2DModel")  # what `save_as_diffusers` writes
-SAFETY_CHECKER = ("stable_diffusion", "StableDiffusionSafetyChecker")
-CODE = ("auto_map", "custom_pipelines", "_auto_class", "trust_remote_code", "_custom_pipeline")
-WEIGHTS = ("diffusion_pytorch_model", "pytorch_model", "model")
-MOST_POSITIONS = 2**27  # numbers in a table of positions, which a transformer computes whatever its weights are
+# Classes that read their own folder and nothing else, by library: what each part may be.
+UNETS = {"diffusers": ("UNet2DModel", "UNet2DConditionModel"), OWN[0]: OWN[1:]}
+TRANSFORMERS = {
+    "diffusers": ("DiTTransformer2DModel", "Transformer2DModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
+}
+AUTOENCODERS = {"diffusers": ("AutoencoderKL", "AsymmetricAutoencoderKL")}
+TEXT_ENCODERS = {
+    "transformers": (
+        *("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel", "UMT5EncoderModel"),
+        *("BertModel", "RobertaModel", "XLMRobertaModel"),
+    )
+}
+TOKENIZERS = {
+    "transformers": (
+        *("CLIPTokenizer", "CLIPTokenizerFast", "T5Tokenizer", "T5TokenizerFast", "BertTokenizer", "BertTokenizerFast"),
+        *("RobertaTokenizer", "RobertaTokenizerFast", "XLMRobertaTokenizer", "XLMRobertaTokenizerFast"),
+        *("PreTrainedTokenizerFast", "TokenizersBackend"),
+    )
+}
+PARTS: dict[str, tuple[Kind, Mapping[str, tuple[str, ...]]]] = {
+    "unet": ("network", UNETS),
+    "transformer": ("network", TRANSFORMERS),
+    "vae": ("network", AUTOENCODERS),
+    **{f"text_encoder{number}": ("network", TEXT_ENCODERS) for number in ("", "_2", "_3")},
+    **{f"tokenizer{number}": ("tokenizer", TOKENIZERS) for number in ("", "_2", "_3")},
+    "scheduler": ("scheduler", {"diffusers": ()}),  # all of its schedulers, whose names end so; they are JSON only
+}
+# Parts that no schedule needs: they are checked where they are there, and never loaded.
+UNUSED = ("safety_checker", "feature_extractor", "image_encoder")
+UNUSED_LIBRARIES = ("diffusers", "transformers", "stable_diffusion")
 
 
-def check_pipeline_folder(folder: Path, pipelines: tuple[str, ...]) -> None:
-    """Raise `UnsupportedModelError` unless the folder holds one of ``pipelines`` and nothing but data."""
-    try:
-        index = read_json_object(folder / "model_index.json")
-        check_index(index, pipelines, str(folder / "model_index.json"))
-        for name, part in index.items():
-            if isinstance(part, list) and part[0] is not None:
-                check_part_folder(folder / name if (folder / name).is_dir() else folder)
-    except UnreadableFileError as error:
-        raise UnsupportedModelError(str(error)) from error
+@contextlib.contextmanager
+def clean_pipeline(folder: Path, pipelines: tuple[str, ...]) -> Iterator[Path]:
+    """A temporary copy of a folder of one of ``pipelines`` that holds nothing but data; else `UnsupportedModelError`."""
+    with _refusing(), tempfile.TemporaryDirectory(prefix="dpstride-", ignore_cleanup_errors=True) as copy:
+        index_file = folder / "model_index.json"
+        check_inside(index_file, folder)
+        index = read_json_object(index_file)
+        check_index(index, pipelines, str(index_file))
+        parts = _read_parts(folder, index)
+        for name, part in parts.items():
+            part.write(Path(copy) / name)
+        clean = {name: value for name, value in index.items() if name in PARTS or _is_plain(value)}
+        if "safety_checker" in index:
+            clean["requires_safety_checker"] = False
+        (Path(copy) / "model_index.json").write_text(json.dumps(clean), encoding="utf-8")
+        yield Path(copy)
+
+
+@contextlib.contextmanager
+def clean_network(folder: Path, root: Path) -> Iterator[Path]:
+    """A temporary copy of the folder of one diffusers network, which lies in ``root``."""
+    with _refusing(), tempfile.TemporaryDirectory(prefix="dpstride-", ignore_cleanup_errors=True) as copy:
+        read_part(folder, root, "network", "diffusers").write(Path(copy) / folder.name)
+        yield Path(copy) / folder.name
 
 
 def check_index(index: Mapping[str, Any], pipelines: tuple[str, ...], path: str) -> None:
-    """Raise unless model_index.json names a known pipeline made of parts of known libraries."""
+    """Raise unless model_index.json names a known pipeline made of parts of known classes."""
     if (found := index.get("_class_name")) not in pipelines:
         raise UnsupportedModelError(
             f"{path}: {found!r:.80} is not a pipeline that dpstride knows; it knows {', '.join(pipelines)}. If its network "
             "estimates clean data from (x, time), wrap it: dpstride.Denoiser(lambda x, time: …, process)."
         )
-    _check_no_code(index, path)
+    check_no_code(index, path)
     for name, part in index.items():
-        if name.startswith("_") or not isinstance(part, list):
-            if isinstance(part, dict):
-                raise UnsupportedModelError(f"{path}: the part {name!r:.80} is an object, not [library, class].")
+        if isinstance(part, dict):
+            raise UnsupportedModelError(f"{path}: the part {name!r:.80} is an object, not [library, class].")
+        if isinstance(part, list) and not name.startswith("_") and part != [None, None]:
+            _check_class(name, part, path)
+
+
+def _check_class(name: str, part: list[Any], path: str) -> None:
+    if name not in PARTS and name not in UNUSED:
+        raise UnsupportedModelError(
+            f"{path}: {name!r:.80} is not the name of a part of these pipelines, which are {', '.join(PARTS)}."
+        )
+    library, kind = part if len(part) == 2 and all(isinstance(each, str) for each in part) else ("", "")
+    if name in UNUSED:
+        known, allowed = library in UNUSED_LIBRARIES, f"from {' or '.join(UNUSED_LIBRARIES[:2])}"
+    elif name == "scheduler":
+        known = library == "diffusers" and kind.isidentifier() and kind.endswith("Scheduler")
+        allowed = "a scheduler of diffusers"
+    else:
+        classes = PARTS[name][1]
+        known = kind in classes.get(library, ())
+        allowed = " or ".join(f"{', '.join(names)} of {module}" for module, names in classes.items())
+    if not known:
+        raise UnsupportedModelError(
+            f"{path}: the part {name!r} is {part!r:.120}, but it must be {allowed}; code that a folder brings along is not "
+            "run. If you trust it, load the pipeline yourself and give the object to load_diffusers."
+        )
+
+
+def _read_parts(folder: Path, index: Mapping[str, Any]) -> dict[str, Part]:
+    parts = {}
+    for name, part in index.items():
+        if name not in (*PARTS, *UNUSED) or not isinstance(part, list) or part == [None, None]:
             continue
-        if not name.isidentifier():
-            raise UnsupportedModelError(f"{path}: {name!r:.80} is not the name of a part, which is also its folder.")
-        known = len(part) == 2 and (
-            part == [None, None]
-            or tuple(part) in (OWN, SAFETY_CHECKER)
-            or (part[0] in LIBRARIES and isinstance(part[1], str) and part[1].isidentifier())
-        )
-        if not known:
-            raise UnsupportedModelError(
-                f"{path}: the part {name!r} is {part!r:.120}. Parts come from {', '.join(LIBRARIES)}; code that a folder "
-                "brings along is not run. If you trust it, write package.module:function that returns a dpstride.Denoiser."
-            )
+        place = folder / name if (folder / name).is_dir() else folder  # old folders hold all parts in one
+        if name in PARTS:
+            library: Library = "transformers" if part[0] == "transformers" else "diffusers"
+            parts[name] = read_part(place, folder, PARTS[name][0], library)
+        elif place != folder:
+            read_part(place, folder, "unused", "transformers")
+    return parts
 
 
-def check_part_folder(folder: Path) -> None:
-    """Raise unless the folder of one network, scheduler or tokenizer holds data only, of plausible size."""
-    if code := sorted(path.name for path in folder.iterdir() if path.suffix == ".py"):
-        raise UnsupportedModelError(
-            f"{folder / code[0]}: code beside a model's files is not run. Remove it to load the rest."
-        )
-    if (folder / "adapter_config.json").exists():
-        raise UnsupportedModelError(
-            f"{folder / 'adapter_config.json'}: adapters are loaded from elsewhere. Merge them first."
-        )
-    tensors = sum(_check_weights(path) for path in _weight_files(folder))
-    for path in sorted(folder.glob("*.json")):
-        if path.name.endswith(".index.json"):
-            _check_shards(path)
-        elif path.name == "config.json" or path.name.endswith("_config.json"):
-            config = read_json_object(path)
-            _check_no_code(config, str(path))
-            _check_sizes(config, tensors, path)
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """Files that would be loaded: safetensors, or where there are none, torch's own."""
-    named = [path for path in sorted(folder.iterdir()) if path.name.startswith(WEIGHTS)]
-    return [path for path in named if path.suffix == ".safetensors"] or [p for p in named if p.suffix == ".bin"]
-
-
-def _check_weights(path: Path) -> int:
-    """The number of tensors in a file of weights."""
-    if path.suffix == ".bin":
-        return check_checkpoint(path)
-    from safetensors import SafetensorError, safe_open
-
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Refusals of files as those of the model."""
     try:
-        with safe_open(path, framework="pt") as file:
-            return len(list(file.keys()))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UnsupportedModelError(f"{path}: not a whole safetensors file ({error!s:.300}).") from error
-
-
-def _check_shards(path: Path) -> None:
-    shards = read_json_object(path).get("weight_map")
-    names = set(map(str, shards.values())) if isinstance(shards, dict) else {"no weight_map"}
-    for name in sorted(names):
-        if os.path.basename(name) != name or name in ("", ".", "..") or not (path.parent / name).is_file():
-            raise UnsupportedModelError(f"{path}: {name!r:.80} is not the name of a file beside it.")
-
-
-def _check_no_code(config: Mapping[str, Any], path: str) -> None:
-    if named := [name for name in CODE if config.get(name)]:
-        raise UnsupportedModelError(
-            f"{path}: {named[0]!r} names code that comes with the model, which is not run. If you trust it, write "
-            "package.module:function that returns a dpstride.Denoiser."
-        )
-
-
-def _check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
-    """Raise where the config asks for more than its weights can fill; everything else is compared when they are loaded."""
-    if config.get("num_train_timesteps") is not None:
-        try:
-            steps_of(config)
-        except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{path}: {error}") from error
-    for name, value in config.items():
-        if "layers" in name or "num_blocks" in name:
-            for number in _numbers(value):
-                if number > max(tensors, 64):
-                    raise UnsupportedModelError(
-                        f"{path}: {name} = {number}, but its weights have only {tensors} tensors. The config is damaged."
-                    )
-    if "patch_size" in config:
-        patch = max(_numbers(config["patch_size"]), default=1)
-        side = max((n for key in ("sample_size", "pos_embed_max_size") for n in _numbers(config.get(key))), default=1)
-        width = max(_numbers(config.get("num_attention_heads")), default=1) * max(
-            _numbers(config.get("attention_head_dim")), default=1
-        )
-        if patch < 1 or (side // patch) ** 2 * width > MOST_POSITIONS:
-            raise UnsupportedModelError(
-                f"{path}: sample_size {side} in patches of {patch} is a table of too many positions."
-            )
-
-
-def _numbers(value: Any) -> list[Any]:
-    """Numbers in a value, in a list, or in lists of lists."""
-    level, found = [value], []
-    while level:
-        item = level.pop()
-        if isinstance(item, list):
-            level.extend(item)
-        elif isinstance(item, (int, float)) and not isinstance(item, bool):
-            found.append(item)
-    return found
+        yield
+    except UnreadableFileError as error:
+        raise UnsupportedModelError(str(error)) from error

@@ -93,14 +93,18 @@ def _read_zip(path: Path, archive: Archive, fill: bool) -> Any:
     roots = [name.removesuffix("data.pkl") for name in archive.sizes if name.endswith("/data.pkl")]
     if len(roots) != 1 or f"{roots[0]}constants.pkl" in archive.sizes:
         raise UnreadableFileError(f"{path}: not a plain checkpoint, but another archive (TorchScript?). {REMEDY}")
-    root, order = roots[0], "little"
+    return read_members(path, archive, roots[0], _Builder(path), fill)
+
+
+def read_members(path: Path, archive: Archive, root: str, builder: _Builder, fill: bool) -> Any:
+    """What data.pkl below ``root`` describes, as ``builder`` follows it, with storages from data/."""
+    order = "little"
     if f"{root}byteorder" in archive.sizes:
         order = archive.read(f"{root}byteorder")[:20].decode("latin-1")
     if order != sys.byteorder:
         raise UnreadableFileError(
             f"{path}: its byte order is {order!r}, not {sys.byteorder!r}. Save it on this machine."
         )
-    builder = _Builder(path)
     result = builder.run(bytes(archive.read(f"{root}data.pkl")))
     for storage in builder.storages.values():
         held = archive.sizes.get(f"{root}data/{storage.key}")

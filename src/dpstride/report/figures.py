@@ -9,7 +9,7 @@ from typing import Any
 
 from ..evaluate.comparison import Comparison
 from ..reading.text import printable
-from ..schedule import ScheduleSet
+from ..schedule import GIVEN, ScheduleSet
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles differ too.
 STYLES = {
@@ -91,10 +91,12 @@ def draw_paths(axes: Any, schedules: ScheduleSet) -> None:
     axes.set_yticks(range(len(budgets)), [str(budget) for budget in budgets])
     axes.set_xlabel("time of the grid (0 is clean data)")
     axes.set_ylabel("refinement steps K")
-    axes.set_title(f"Steps chosen by the {stride_name(schedules.stride)}", fontsize=10, parse_math=False)
+    axes.set_title(f"Steps of the {stride_name(schedules.stride)}", fontsize=10, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def stride_name(stride: str) -> str:
     """A stride in words."""
+    if stride == GIVEN:
+        return "path made by hand"
     return STYLES[stride]["label"] if stride in STYLES else f"{printable(stride, 40)} stride"

@@ -138,14 +138,15 @@ def schedule_html(schedule: Schedule) -> str:
         ("process", f"{schedule.process.name}, T = {schedule.process.T:,}"),
         ("path", steps),
     ]
-    return _table(f"Schedule, {schedule.stride} stride", (), rows)
+    return _table(f"Schedule, {stride_name(schedule.stride)}", (), rows)
 
 
 def schedules_html(schedules: ScheduleSet) -> str:
     """Bits/dim of some budgets, and the best one."""
     shown = _some(schedules.budgets)
     rows = [(str(K), _plus_minus(*schedules.entries[K][1:])) for K in shown]
-    title = f"{len(schedules):,} schedules, {schedules.stride} stride, {schedules.process.name}, T = {schedules.process.T:,}"
+    process = f"{schedules.process.name}, T = {schedules.process.T:,}"
+    title = f"{len(schedules):,} schedules, {stride_name(schedules.stride)}, {process}"
     return _table(title, ("steps", "bits/dim, predicted"), rows, f"Best: {_steps(schedules.best_budget)}.")
 
 

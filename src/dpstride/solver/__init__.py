@@ -85,7 +85,7 @@ class Solution:
                 "A Schedule needs the grid's times and the options of the costs, but solve() was given a plain array. "
                 "Use path(K), or solve a CostTable."
             )
-        return self.table.schedule(path, self.cost_nats(budget))
+        return self.table.schedule(path, self.cost_nats(budget), stride="dp")
 
     def plot(self) -> Figure:
         """Cost against budget and the steps of some budgets, as a matplotlib figure."""

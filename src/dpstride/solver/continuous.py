@@ -141,6 +141,7 @@ def refine_path(costs: ContinuousCosts, steps: Sequence[int]) -> Refined:
     schedule = Schedule(
         process=process,
         steps=tuple(range(K, -1, -1)),
+        stride="dp",
         bpd=costs.grid.bpd(cost),
         options=options,
         fitted=costs.fitted(process),

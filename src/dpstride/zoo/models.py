@@ -86,15 +86,20 @@ def load_folder(folder: str | Path, name: str | None = None) -> Denoiser:
 
 
 def load_unet(folder: Path) -> Any:
-    """The UNet2DModel of a folder, whose files are checked before diffusers reads them."""
-    from dpstride.integrations.folders import check_part_folder
+    """The UNet2DModel of a folder, of which diffusers sees a checked copy."""
+    from dpstride.integrations.folders import clean_network
+    from dpstride.integrations.loaded import UnsupportedModelError
     from dpstride.zoo.library import diffusers
 
     if not folder.is_dir():
         raise UnreadableFileError(f"{folder}: there is no such folder, so the model has no network. Export it again.")
-    check_part_folder(folder)
     try:
-        return diffusers().UNet2DModel.from_pretrained(folder, local_files_only=True).float()
+        with clean_network(folder, folder.parent) as copy:
+            unet = diffusers().UNet2DModel.from_pretrained(copy, local_files_only=True, use_safetensors=True).float()
+            unet.register_to_config(_name_or_path=str(folder))
+            return unet
+    except UnsupportedModelError:
+        raise
     except ImportError:
         raise
     except Exception as error:  # diffusers raises whatever a wrong config makes of it

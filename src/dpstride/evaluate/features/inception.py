@@ -16,14 +16,18 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, max_pool2d, relu
 
 from ...reading.checkpoints import read_checkpoint
+from ...reading.torchscript import is_torchscript, read_torchscript
 from .extractor import FeatureExtractor, digest_of
 
 FILE = "pt_inception-2015-12-05-6726825d.pth"
 SAME_FILE = "weights-inception-2015-12-05-6726825d.pth"  # the name that torch-fidelity gives to the same bytes
+# What says that weights are the FID's: their numbers, `digest_of` all that features depend on; or the bytes of that file.
+FID = "45dbbd4f24a3a0cb"
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 SIZE = 299
 DIMENSION = 2048
 EPSILON = 1e-3  # of the batch normalisations
+COUNTER = "num_batches_tracked"
 
 # A convolution is (name, channels, kernel, stride); "same" padding but for stride 2 and the stem's "valid" ones.
 Convolution = tuple[str, int, tuple[int, int], int]
@@ -35,8 +39,9 @@ def inception_features(weights: str | os.PathLike[str] | None = None) -> Feature
     """The FID's features: 2,048 numbers per image, grey or RGB, of any size.
 
     Args:
-        weights: the usual file pt_inception-2015-12-05-6726825d.pth, or its tensors as .safetensors; None looks for it in
-            torch's hub cache. Nothing is downloaded.
+        weights: the usual file pt_inception-2015-12-05-6726825d.pth, its tensors in another (.pt, .safetensors), or the
+            TorchScript archive of NVIDIA's metrics; None looks for the usual one in torch's hub cache. Nothing is
+            downloaded. They make the distance the FID if their numbers are the FID's, whatever file holds them.
     """
     path = Path(weights) if weights is not None else _cached()
     if path is None or not path.is_file():
@@ -45,15 +50,15 @@ def inception_features(weights: str | os.PathLike[str] | None = None) -> Feature
             f"the releases of mseitzer/pytorch-fid; torch-fidelity's {SAME_FILE} is the same file) into "
             f"{_cache_folder()}, or give its path as inception:PATH."
         )
-    state = _read(path)
-    network = _filled(state, path)
-    standard = hashlib.sha256(path.read_bytes()).hexdigest() == SHA256
+    network = _filled(_read(path), path)
+    tensors = _tensors_of(network)
+    standard = digest_of(tensors) == FID or hashlib.sha256(path.read_bytes()).hexdigest() == SHA256
     return FeatureExtractor(
         name="inception",
         # Any other weights make another distance, which must not pass for the FID.
         distance="FID" if standard else "Fréchet distance, Inception features with weights that are not the FID's",
         dimension=DIMENSION,
-        fingerprint=digest_of({name: state[name] for name in network.state_dict() if name in state}),
+        fingerprint=digest_of(tensors),
         function=lambda images: network(prepare(images)),
     )
 
@@ -277,7 +282,7 @@ def _read(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{path}: not a whole file of weights ({error!s:.300}). Get it anew.") from error
-    state = read_checkpoint(path)
+    state = read_torchscript(path) if is_torchscript(path) else read_checkpoint(path)
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path}: not a plain dictionary of weights. The usual file is {FILE}.")
     return state
@@ -288,7 +293,8 @@ def _filled(state: dict[str, Tensor], path: Path) -> InceptionV3:
     with torch.device("meta"):  # no random start for weights that are about to be replaced
         network = InceptionV3().eval()
     own = network.state_dict()
-    needed = {name for name in own if not name.endswith("num_batches_tracked")}
+    state = _renamed(state)
+    needed = {name for name in own if not name.endswith(COUNTER)}
     unknown = {name for name in state if name not in own and not name.startswith("fc.")}
     wrong = {name for name in needed & state.keys() if state[name].shape != own[name].shape}
     if problem := sorted(needed - state.keys()) or sorted(unknown) or sorted(wrong):
@@ -299,3 +305,53 @@ def _filled(state: dict[str, Tensor], path: Path) -> InceptionV3:
         )
     network.load_state_dict({name: state[name].float() for name in needed}, strict=False, assign=True)
     return network
+
+
+def _tensors_of(network: InceptionV3) -> dict[str, Tensor]:
+    """All that features depend on, by name; counters of batches, on which they do not, are 0 as in the usual file."""
+    return {
+        name: torch.zeros((), dtype=torch.int64) if name.endswith(COUNTER) else value
+        for name, value in network.state_dict().items()
+    }
+
+
+def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights under TensorFlow's names, as NVIDIA's metrics have them, under ours; others as they are.
+
+    There a unit is weight, beta, mean and var: the graph has no scale, so the usual file's is 1.
+    """
+    mark = "mixed_10.tower_2_conv.weight"
+    prefix = next((name.removesuffix(mark) for name in state if name.endswith(mark)), None)
+    if prefix is None:
+        return state
+    parts = {"weight": "conv.weight", "beta": "bn.bias", "mean": "bn.running_mean", "var": "bn.running_var"}
+    renamed = {}
+    for ours, theirs in _graph_names().items():
+        for part, name in parts.items():
+            if (value := state.get(f"{prefix}{theirs}.{part}")) is not None:
+                renamed[f"{ours}.{name}"] = value
+        if (beta := renamed.get(f"{ours}.bn.bias")) is not None:
+            renamed[f"{ours}.bn.weight"] = torch.ones_like(beta)
+    return renamed
+
+
+def _graph_names() -> dict[str, str]:
+    """Names of the units here → those of TensorFlow's graph: conv, conv_1, …; mixed/tower/conv, mixed_1/tower_1/conv, …"""
+    names = {name: _numbered("conv", i) for i, (name, *_) in enumerate(STEM)}
+    for i, (block, branches) in enumerate(BLOCKS.items()):
+        between = "_" if any(fork for *_, fork in branches) else "."
+        towers = 0
+        for pool, chain, fork in branches:
+            if pool is None and len(chain) == 1 and not fork:
+                names[f"{block}.{chain[0][0]}"] = f"{_numbered('mixed', i)}.conv"
+                continue
+            for kind, units in (("conv", chain), ("mixed_conv", fork)):
+                for j, (name, *_) in enumerate(units):
+                    tower = f"{_numbered('tower', towers)}{between}{_numbered(kind, j)}"
+                    names[f"{block}.{name}"] = f"{_numbered('mixed', i)}.{tower}"
+            towers += bool(chain)
+    return names
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name}_{number}" if number else name

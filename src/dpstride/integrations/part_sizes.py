@@ -1,0 +1,50 @@
+"""Sizes that a config asks for, compared with the weights that are there: a network is built before they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .loaded import UnsupportedModelError
+from .scheduler_config import steps_of
+
+MOST_POSITIONS = 2**27  # numbers in a table of positions, which a transformer computes whatever its weights are
+
+
+def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
+    """Raise where the config asks for more than its weights can fill; everything else is compared when they are loaded."""
+    if config.get("num_train_timesteps") is not None:
+        try:
+            steps_of(config)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{path}: {error}") from error
+    for name, value in config.items():
+        if "layers" in name or "num_blocks" in name:
+            for number in _numbers(value):
+                if number > max(tensors, 64):
+                    raise UnsupportedModelError(
+                        f"{path}: {name} = {number}, but its weights have only {tensors} tensors. The config is damaged."
+                    )
+    if "patch_size" in config:
+        patch = max(_numbers(config["patch_size"]), default=1)
+        side = max((n for key in ("sample_size", "pos_embed_max_size") for n in _numbers(config.get(key))), default=1)
+        width = max(_numbers(config.get("num_attention_heads")), default=1) * max(
+            _numbers(config.get("attention_head_dim")), default=1
+        )
+        if patch < 1 or (side // patch) ** 2 * width > MOST_POSITIONS:
+            raise UnsupportedModelError(
+                f"{path}: sample_size {side} in patches of {patch} is a table of too many positions."
+            )
+
+
+def _numbers(value: Any) -> list[Any]:
+    """Numbers in a value, in a list, or in lists of lists."""
+    level, found = [value], []
+    while level:
+        item = level.pop()
+        if isinstance(item, list):
+            level.extend(item)
+        elif isinstance(item, (int, float)) and not isinstance(item, bool):
+            found.append(item)
+    return found

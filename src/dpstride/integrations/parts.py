@@ -1,0 +1,222 @@
+"""One part of a diffusers folder: the files that its class opens, by name, each checked, and a copy of them alone.
+
+A network is a config and weights, a scheduler a config, a tokenizer a config and vocabularies. Weights are taken in the
+order in which the library itself looks for them; pickled ones are read by our own reader and copied as safetensors.
+Files are inside the pipeline's folder, links included; code beside them is refused; what a config asks for is compared
+with the weights that are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..reading.checkpoints import check_checkpoint, read_checkpoint
+from ..reading.documents import read_json_object
+from .loaded import UnsupportedModelError
+from .part_sizes import check_sizes
+
+Kind = Literal["network", "tokenizer", "scheduler", "unused"]
+Library = Literal["diffusers", "transformers"]
+CONFIGS: dict[Kind, str] = {
+    "network": "config.json",
+    "unused": "config.json",
+    "scheduler": "scheduler_config.json",
+    "tokenizer": "tokenizer_config.json",
+}
+VOCABULARIES = (
+    *("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "special_tokens_map.json", "added_tokens.json"),
+    *("spiece.model", "tokenizer.model", "sentencepiece.bpe.model"),
+)
+WEIGHTS: dict[Library, tuple[str, ...]] = {  # as each library looks for them; the first one that is there is loaded
+    "diffusers": (
+        "diffusion_pytorch_model.safetensors.index.json",
+        "diffusion_pytorch_model.safetensors",
+        "diffusion_pytorch_model.bin",
+        "diffusion_pytorch_model.bin.index.json",
+    ),
+    "transformers": (
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    ),
+}
+COPIES: dict[Library, str] = {"diffusers": "diffusion_pytorch_model", "transformers": "model"}
+CODE = ("auto_map", "custom_pipelines", "_auto_class", "trust_remote_code", "_custom_pipeline")
+LARGE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".onnx")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part is made of, all checked: its config under its name, vocabularies, and files of weights."""
+
+    config_name: str
+    config: Mapping[str, Any] | None
+    vocabularies: tuple[Path, ...]
+    weights: tuple[Path, ...]
+    stem: str
+
+    def write(self, target: Path) -> None:
+        """Write the part to the new folder ``target``, weights as safetensors."""
+        target.mkdir()
+        if self.config is not None:
+            _write_json(target / self.config_name, self.config)
+        for path in self.vocabularies:
+            _link(path, target / path.name)
+        count = len(self.weights)
+        weight_map: dict[str, str] = {}
+        for number, path in enumerate(self.weights, start=1):
+            name = f"{self.stem}-{number:05}-of-{count:05}.safetensors" if count > 1 else f"{self.stem}.safetensors"
+            weight_map |= dict.fromkeys(_write_weights(path, target / name), name)
+        if count > 1:
+            size = sum(path.stat().st_size for path in self.weights)
+            index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+            _write_json(target / f"{self.stem}.safetensors.index.json", index)
+
+
+def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
+    """The files of a part in ``folder``, which is ``root`` or in it; raises unless they are data, of plausible size."""
+    check_inside(folder, root)
+    if code := sorted(path.name for path in folder.iterdir() if path.suffix.lower() == ".py"):
+        raise UnsupportedModelError(
+            f"{folder / code[0]}: code beside a model's files is not run. Remove it to load the rest."
+        )
+    if (folder / "adapter_config.json").exists():
+        raise UnsupportedModelError(
+            f"{folder / 'adapter_config.json'}: adapters are loaded from elsewhere. Merge them first."
+        )
+    weights = _find_weights(folder, root, library) if kind in ("network", "unused") else ()
+    if kind == "network" and not weights:
+        found = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in LARGE)
+        raise UnsupportedModelError(
+            f"{folder}: has none of {', '.join(WEIGHTS[library])}, but {', '.join(found[:3]) or 'no weights'}. Save it "
+            "again with save_pretrained, without a variant (fp16 and the like), or load the pipeline yourself and give the "
+            "object to load_diffusers."
+        )
+    tensors = sum(map(_count_tensors, weights))
+    config_file = folder / CONFIGS[kind]
+    config = None
+    if config_file.is_file():
+        check_inside(config_file, root)
+        config = read_json_object(config_file)
+        check_no_code(config, str(config_file))
+        check_sizes(config, tensors, config_file)
+    elif kind in ("network", "scheduler"):
+        raise UnsupportedModelError(
+            f"{config_file}: there is no such file. Save the pipeline again with save_pretrained."
+        )
+    if kind == "network" and config is not None and config.get("quantization_config"):
+        raise UnsupportedModelError(
+            f"{config_file}: the weights are quantised, which other packages unpack. Load the pipeline yourself and give the "
+            "object to load_diffusers."
+        )
+    vocabularies = []
+    if kind == "tokenizer":
+        # Entries that name files are for other places than this one; transformers has opened them as they stand.
+        config = {name: value for name, value in (config or {}).items() if not name.endswith(("_file", "_files"))}
+        vocabularies = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
+        for path in vocabularies:
+            check_inside(path, root)
+    return Part(config_file.name, config, tuple(vocabularies), weights, COPIES[library])
+
+
+def check_inside(path: Path, root: Path) -> None:
+    """Raise where links lead from ``path`` out of the folder ``root``; the hub's cache keeps its files beside it."""
+    real, home = path.resolve(), root.resolve()
+    places = [home]
+    if home.parent.name == "snapshots":  # cache/models--owner--name/snapshots/commit, and files in either blobs
+        places += [home.parents[1] / "blobs", home.parents[2] / "blobs"]
+    if not any(real.is_relative_to(place) for place in places):
+        raise UnsupportedModelError(
+            f"{path}: it leads out of the folder {root}, to {real}. Copy what belongs to the model into its folder."
+        )
+
+
+def check_no_code(config: Mapping[str, Any], path: str) -> None:
+    """Raise where a config, at any depth, names code that comes with a model or from the hub."""
+    level: list[Any] = [config]
+    while level:
+        item = level.pop()
+        if isinstance(item, dict):
+            level.extend(item.values())
+            for name, value in item.items():
+                # An implementation is the name of a known one, or a repository of kernels.
+                if (name in CODE and value) or ("_implementation" in name and "/" in str(value)):
+                    raise UnsupportedModelError(
+                        f"{path}: {name!r} names code that comes with the model, which is not run. If you trust it, write "
+                        "package.module:function that returns a dpstride.Denoiser."
+                    )
+        elif isinstance(item, list):
+            level.extend(item)
+
+
+def _find_weights(folder: Path, root: Path, library: Library) -> tuple[Path, ...]:
+    """Files that the library would load for this part, shards among them."""
+    for name in WEIGHTS[library]:
+        path = folder / name
+        if path.is_file():
+            check_inside(path, root)
+            return _find_shards(path, root) if path.suffix == ".json" else (path,)
+    return ()
+
+
+def _find_shards(index: Path, root: Path) -> tuple[Path, ...]:
+    suffix = Path(index.name.removesuffix(".index.json")).suffix
+    shards = read_json_object(index).get("weight_map")
+    names = sorted(set(map(str, shards.values()))) if isinstance(shards, dict) else []
+    for name in names or ["no weight_map"]:
+        path = index.parent / name
+        if os.path.basename(name) != name or path.suffix != suffix or not path.is_file():
+            raise UnsupportedModelError(
+                f"{index}: {name!r:.80} is not the name of a file beside it, ending in {suffix}."
+            )
+        check_inside(path, root)
+    return tuple(index.parent / name for name in names)
+
+
+def _count_tensors(path: Path) -> int:
+    if path.suffix == ".bin":
+        return check_checkpoint(path)
+    return len(_names_in(path))
+
+
+def _names_in(path: Path) -> list[str]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return list(file.keys())
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UnsupportedModelError(f"{path}: not a whole safetensors file ({error!s:.300}).") from error
+
+
+def _write_weights(source: Path, target: Path) -> list[str]:
+    """Put weights to ``target`` as safetensors, and return the names of the tensors."""
+    if source.suffix != ".bin":
+        _link(source, target)
+        return _names_in(source)
+    import torch
+    from safetensors.torch import save_file
+
+    state = read_checkpoint(source)
+    # Tensors of a pickle may share memory, which safetensors does not hold.
+    apart = {name: state.pop(name).clone(memory_format=torch.contiguous_format) for name in list(state)}
+    save_file(apart, target, metadata={"format": "pt"})
+    return list(apart)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        target.symlink_to(source.resolve())
+    except OSError:  # a system without links
+        shutil.copyfile(source, target)
+
+
+def _write_json(path: Path, document: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(document), encoding="utf-8")
