@@ -152,7 +152,7 @@ def test_a_folder_with_nothing_in_it_goes_and_other_files_stay(tmp_path: Path) -
     assert not (tmp_path / "new" / "p").exists()
     (tmp_path / "q").mkdir()
     save_file({"x": np.zeros(2)}, tmp_path / "q" / "mine.safetensors")
-    (tmp_path / "q" / ".00000001.safetensors.77.tmp").write_bytes(b"half a shard of a killed run")
+    (tmp_path / "q" / ".dpstride-77-0.tmp").write_bytes(b"half a shard of a killed run")
     with Progress(tmp_path / "q", IDENTITY) as progress:
         assert list(progress.read()) == []
         progress.remove()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
-from dpstride.statistics.lock import BusyError, ProgressError
+from dpstride.runs.lock import BusyError, ProgressError
 from dpstride.training.checkpoint import FILE, load_checkpoint
 from dpstride.training.command import train_command
 from dpstride.training.export import ddpm_scheduler

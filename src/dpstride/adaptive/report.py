@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
+from ..runs.writing import write_json
 
 FORMAT = "dpstride-adaptive-1"
 Stopped = Literal["reached", "noise", "limit"]
@@ -105,7 +104,7 @@ class AdaptiveReport:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AdaptiveReport:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runs.writing import write_text
 from .console import emit, notes_of, say_skipped, sayer
 from .expected import in_words, seconds_to_estimate
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, shared_note, split
@@ -210,7 +211,7 @@ def find_schedules(
     comparison = compare(schedules, estimate_to("heldout.safetensors", scoring, seed + 1, steps))
     comparison = replace(comparison, warnings=(*comparison.warnings, *notes))
     comparison.save(output / "comparison.json")
-    (output / "table.txt").write_text(comparison_table(comparison) + "\n", encoding="utf-8")
+    write_text(output / "table.txt", comparison_table(comparison) + "\n")
     return schedules, comparison, files + save_figures(comparison, schedules, output)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..runs.writing import write_text
 from .console import emit
 from .options import output
 
@@ -43,8 +44,7 @@ def report_command(folder: Path, as_json: bool, quiet: bool) -> None:
     saved = Saved.read(folder)
     files = [write_page(folder, saved)]
     if saved.study is None:
-        table = folder / "table.txt"
-        table.write_text(comparison_table(saved.comparison) + "\n", encoding="utf-8")
+        table = write_text(folder / "table.txt", comparison_table(saved.comparison) + "\n")
         files += [table, *save_figures(saved.comparison, saved.schedules, folder)]
         files += [] if saved.front is None else saved.front.draw(folder)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -98,6 +97,7 @@ def endpoint_distances(
     from ..evaluate.endpoints import EndpointDistance, endpoint_distance
     from ..evaluate.sampling import sample
     from ..reading.documents import read_json_object
+    from ..runs.writing import write_json
     from ..statistics.data import slice_conditioning
     from ..statistics.progress import check_identity
     from ..strides import even_stride
@@ -130,7 +130,7 @@ def endpoint_distances(
                 ).numpy()
             samples = sample(teacher, schedule, n, seed, None, conditioning, request.batch_size).numpy()
             cells[key] = asdict(endpoint_distance(samples, ends))
-            path.write_text(json.dumps({**identity, "distances": cells}, indent=1), encoding="utf-8")
+            write_json(path, {**identity, "distances": cells})
         found[name, K] = EndpointDistance(**cells[key])
     say(f"{path}: {len(found)} paths from {n} other noises")
     return found

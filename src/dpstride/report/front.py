@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
+from ..runs.writing import write_json
+from .figures import write_figure
 
 FORMAT = "dpstride-front-1"
 NAME = "front.json"
@@ -48,9 +49,7 @@ class Front:
 
     def save(self, folder: str | Path) -> Path:
         """Write front.json into ``folder``."""
-        path = Path(folder) / NAME
-        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        return path
+        return write_json(Path(folder) / NAME, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Front:
@@ -96,7 +95,4 @@ class Front:
         axes.set_title(f"What each budget can have; filled: λ = {self.weight:g}", fontsize=10)
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-        written = [Path(folder) / f"front.{suffix}" for suffix in ("svg", "png")]
-        for path in written:
-            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-        return written
+        return write_figure(figure, Path(folder) / "front")

@@ -32,7 +32,6 @@ Images = npt.NDArray[np.uint8]
 def save_study_figures(results: StudyResults, schedules: ScheduleSet, folder: str | Path) -> list[Path]:
     """Write every figure as .svg and .png into ``folder``/figures; the paths written."""
     target = Path(folder) / "figures"
-    target.mkdir(parents=True, exist_ok=True)
     written = save_figures(results.comparison, schedules, target)
     figures: list[tuple[str, tuple[float, float], Callable[[Any], None]]] = []
     rows = sample_rows(results, Path(folder) / "features")

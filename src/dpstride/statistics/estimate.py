@@ -259,8 +259,7 @@ def _nonfinite(arrays: Arrays) -> list[int]:
 def _save(statistics: Statistics, path: Path, progress: Progress) -> None:
     tensors, metadata = artefact.to_tensors(statistics)
     try:
-        # A killed write leaves its temporary file in the folder, which the next run clears.
-        artefact.write_safetensors(path, tensors, metadata, temporary_in=progress.folder)
+        artefact.write_safetensors(path, tensors, metadata)
     except OSError as error:
         progress.flush()  # which may say the same
         raise ProgressError(

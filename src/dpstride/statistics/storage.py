@@ -2,20 +2,20 @@
 
 Plain safetensors, so that anything can read them, with a checksum of contents and metadata in the header. They are
 written here rather than by the library for three reasons: arrays of gigabytes are not copied, a full disk is an OSError
-that says so, and contents reach the disk before the name does.
+that says so, and contents reach the disk before the name does (`dpstride.runs.writing`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ..runs.writing import atomic
 
 Arrays = dict[str, npt.NDArray[Any]]
 _KINDS = {"f": "F", "i": "I", "u": "U"}
@@ -25,26 +25,13 @@ class DamagedFileError(ValueError):
     """A file that is not what was written: truncated, changed, or of another kind."""
 
 
-def write_arrays(path: Path, arrays: Arrays, header: dict[str, str], temporary_in: Path | None = None) -> None:
-    """Write to ``path``, atomically and durably: whatever happens, it holds all of the old or all of the new.
-
-    The temporary file stands beside it, or in ``temporary_in`` (on the same file system).
-    """
+def write_arrays(path: Path, arrays: Arrays, header: dict[str, str]) -> None:
+    """Write to ``path``, all or nothing; see `dpstride.runs.writing.atomic`."""
     arrays = {name: _plain(array) for name, array in arrays.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = (temporary_in or path.parent) / f".{path.name}.{os.getpid()}.tmp"
-    try:
-        with temporary.open("wb") as file:
-            file.write(_head(arrays, header | {"sha256": _digest(arrays, header)}))
-            for array in arrays.values():
-                file.write(array.reshape(-1).view(np.uint8).data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with atomic(path) as file:
+        file.write(_head(arrays, header | {"sha256": _digest(arrays, header)}))
+        for array in arrays.values():
+            file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -98,13 +85,3 @@ def _head(arrays: Arrays, header: dict[str, str]) -> bytes:
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; some file systems cannot, and then need not."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

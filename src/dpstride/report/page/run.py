@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import shlex
@@ -14,6 +13,7 @@ from pathlib import Path
 from ...reading.documents import read_json_object
 from ...reading.limits import UnreadableFileError
 from ...reading.types import check_types
+from ...runs.writing import write_json
 
 FORMAT = "dpstride-run-1"
 PACKAGES = ("dpstride", "numpy", "torch", "numba", "diffusers")
@@ -49,9 +49,7 @@ class Run:
 
     def save(self, folder: str | Path) -> Path:
         """Write run.json into ``folder``."""
-        path = Path(folder) / "run.json"
-        path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
-        return path
+        return write_json(Path(folder) / "run.json", {"format": FORMAT, **asdict(self)})
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
