@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .claim import claims_folder
 from .console import sayer
 from .find import Sparse, find_schedules, plan, print_result
 from .inputs import load_model, split
@@ -28,6 +29,7 @@ DEMO_BUDGET = 32
 @click.argument("model", default=DEMO_MODEL, shell_complete=complete_model)
 @click.option("-o", "--output", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 @output
+@claims_folder
 def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
     """The whole method on an embedded model: table, schedules, figures, samples and report.html, which shows all.
 

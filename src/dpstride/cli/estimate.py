@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .claim import claims_file
 from .console import emit, notes_of, say_skipped, sayer
 from .inputs import load_model, read_samples
 from .options import (
@@ -39,6 +40,7 @@ from .options import (
 @work
 @skip_nonfinite
 @output
+@claims_file
 def estimate_command(
     model: str,
     data: str,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..runs.writing import write_text
+from .claim import claims_folder
 from .console import emit, notes_of, say_skipped, sayer
 from .expected import in_words, seconds_to_estimate
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, shared_note, split
@@ -63,6 +64,7 @@ USUAL_TIMES = 20  # that an adaptive estimate evaluates
 @work
 @skip_nonfinite
 @output
+@claims_folder
 def find_command(
     model: str,
     data: str,
@@ -170,8 +172,6 @@ def find_schedules(
     from ..pipeline import schedules_from
     from ..report.figures import save_figures
     from ..report.text import comparison_table
-
-    output.mkdir(parents=True, exist_ok=True)
 
     def estimate_to(name: str, data: Samples, seed: int, steps: list[int] | None = None) -> Statistics:
         from ..statistics.estimate import estimate as run

@@ -107,7 +107,6 @@ def find_other(
     """All of `find` for an objective that is not the ELBO alone; ``report`` writes the page of held-out results."""
     teacher = on_teacher_grid(denoiser, request.teacher_steps)
     check_request(teacher, request)
-    output.mkdir(parents=True, exist_ok=True)
     trajectory = follow(teacher, choosing, output / "trajectory.safetensors", request, say)
     if request.objective == "trajectory":
         from .trajectory import find_trajectory

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .claim import claims_file
 from .console import emit
 from .inputs import load_model
 from .options import VARIANCES, check_eta, complete_file, model_argument, model_option, output
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
 @model_option
 @output
+@claims_file
 def sample_command(
     model: str,
     schedules: Path,

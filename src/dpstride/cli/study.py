@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .claim import claims_folder
 from .console import emit, notes_of, sayer
 from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
 from .inputs import check_costs, load_model, shared_note, split
@@ -83,6 +84,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @work
 @skip_nonfinite
 @output
+@claims_folder
 def study_command(
     model: str,
     data: str,

@@ -25,7 +25,7 @@ class WriteError(OSError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         reason = error.strerror or str(error)
-        kept = " What was there before is kept." if path.is_file() else ""
+        kept = " What was there before is kept." if os.path.isfile(path) else ""
         super().__init__(
             f"{path}: could not be written ({reason}).{kept} Put this right and run the same command again."
         )

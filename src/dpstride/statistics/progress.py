@@ -57,7 +57,7 @@ class Progress:
         self._pending: list[tuple[str, Arrays]] = []
         self._pending_bytes = 0
         self._written = time.monotonic()
-        self._lock = Lock(self.folder)
+        self._lock = Lock(self.folder, own=True)
         try:
             for place in (self.folder, self.folder.parent):  # the result is written beside it
                 remove_leftovers(place)
