@@ -102,9 +102,9 @@ class AdaptiveReport:
             samples_needed=None if needed is None else int(needed),
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write as JSON."""
-        write_json(path, self.to_dict())
+    def save(self, path: str | os.PathLike[str], run: str | None = None) -> None:
+        """Write as JSON, with the name of the ``run`` if it has one."""
+        write_json(path, self.to_dict() | ({} if run is None else {"run": run}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AdaptiveReport:

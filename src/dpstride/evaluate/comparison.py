@@ -47,6 +47,7 @@ class Comparison:
     seeds: dict[str, int]
     warnings: tuple[str, ...] = field(default=())
     raw: float | None = None  # bits/dim of writing the data's levels down as they are, without any model
+    run: str | None = None  # name of the run, which all files of one run carry
 
     @property
     def budgets(self) -> list[int]:

@@ -47,9 +47,9 @@ class Front:
         points = {str(K): [asdict(point) for point in points] for K, points in self.budgets.items()}
         return {"format": FORMAT, "lambda": self.weight, "front": points}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write front.json into ``folder``."""
-        return write_json(Path(folder) / NAME, self.to_dict())
+    def save(self, folder: str | Path, run: str | None = None) -> Path:
+        """Write front.json into ``folder``, with the name of the ``run`` if it has one."""
+        return write_json(Path(folder) / NAME, self.to_dict() | ({} if run is None else {"run": run}))
 
     @classmethod
     def load(cls, path: str | Path) -> Front:

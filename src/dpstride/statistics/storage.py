@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..runs.writing import atomic
 
 Arrays = dict[str, npt.NDArray[Any]]
+_BEGIN = b'{"__metadata__":{"format":"dpstride-'
 _KINDS = {"f": "F", "i": "I", "u": "U"}
 
 
@@ -48,6 +49,24 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
     if found is not None and found != _digest({name: _plain(array) for name, array in arrays.items()}, header):
         raise DamagedFileError("its contents do not match its checksum")
     return arrays, header | ({} if found is None else {"sha256": found})
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """The header of a file of `write_arrays`, without a look at its arrays."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise DamagedFileError(f"not a whole safetensors file ({error!s:.300})") from error
+
+
+def is_remnant(path: Path) -> bool:
+    """Whether a damaged file was one of `write_arrays`: it begins like one, or is empty."""
+    with path.open("rb") as file:
+        begin = file.read(8 + len(_BEGIN))
+    return not begin or begin[8:] == _BEGIN
 
 
 def to_bytes(arrays: Arrays) -> bytes:

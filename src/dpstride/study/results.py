@@ -60,6 +60,7 @@ class StudyResults:
     agreement: Agreement | None = None
     notes: tuple[str, ...] = ()
     version: str = field(default=__version__)
+    run: str | None = None  # name of the run, which all files of one run carry
 
     @property
     def T(self) -> int:

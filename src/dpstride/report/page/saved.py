@@ -12,6 +12,7 @@ from ...costs.elbo import elbo_costs
 from ...costs.table import CostTable
 from ...evaluate.comparison import Comparison, check_provenance, compare
 from ...fitted import fields_of
+from ...reading.documents import read_json_object
 from ...reading.limits import UnreadableFileError
 from ...schedule import ScheduleSet
 from ...statistics.artefact import Statistics
@@ -82,6 +83,7 @@ class Saved:
 
     def check(self) -> None:
         """Raise unless the files are of one run: a page must not show one run's paths with another one's numbers."""
+        self._check_names()
         names = "schedules.json and comparison.json"
         if self.comparison.T != self.schedules.process.T or self.comparison.budgets != self.schedules.budgets:
             raise ValueError(
@@ -104,8 +106,34 @@ class Saved:
                     f"{said:.6f}, so they are of different runs. {AGAIN}"
                 )
 
+    def _check_names(self) -> None:
+        """Every file carries the name of its run; those of version 0.1 and of single verbs carry none."""
+        found = {
+            "schedules.json": self.schedules.provenance.get("run"),
+            "comparison.json": self.comparison.run,
+            "results.json": None if self.study is None else self.study.run,
+            **{name: _run_of(self.folder / name) for name in ("adaptive.json", NAME)},
+        }
+        there = {name: run for name, run in found.items() if (self.folder / name).is_file()}
+        record = None if self.run is None else self.run.id
+        named = record or next((run for run in there.values() if run is not None), None)
+        others = [name for name, run in there.items() if run != named and (run is not None or record is not None)]
+        if record is not None and self.heldout.get("fingerprint") not in (None, self._heldout_of_run):
+            others.append("heldout.safetensors")
+        if others:
+            whose = f"run.json's ({record})" if record else f"that of the others ({named})"
+            raise ValueError(f"{self.folder}: {', '.join(others)}: of another run than {whose}. {AGAIN}")
+
+    @property
+    def _heldout_of_run(self) -> Any:
+        return None if self.run is None else self.run.identity.get("heldout", {}).get("fingerprint")
+
 
 AGAIN = "Run the command that wrote them again."
+
+
+def _run_of(path: Path) -> Any:
+    return read_json_object(path).get("run") if path.is_file() else None
 
 
 def _costs(schedules: ScheduleSet, heldout: Statistics) -> CostTable:
