@@ -216,22 +216,17 @@ def _other_schedules(path: Path, run: Run) -> list[str]:
         found = ScheduleSet.load(path)
     except ScheduleFileError:
         return []
-    made = {"model": dict(found.provenance.get("model", {})), "data": dict(found.provenance.get("data", {}))}
-    there = {
-        "objective": found.options.get("objective", "elbo"),
-        "seed": found.provenance.get("seed"),
-        "model": {"fingerprint": made["model"].get("fingerprint")},
-        "data": {"fingerprint": made["data"].get("fingerprint")},
-        **{
-            name: found.options.get(name)
-            for name in ("variance", "decoder", "sampler", "lambda")
-            if name in run.options
-        },
-    }
-    here: dict[str, Any] = {"objective": run.identity.get("objective"), "seed": run.identity.get("seed")}
-    here |= {part: {"fingerprint": run.identity[part]["fingerprint"]} for part in ("model", "data")}
-    here |= {name: run.options[name] for name in there if name in run.options}
-    return differences({name: value for name, value in there.items() if value is not None}, here)
+    made = found.provenance
+    names = [name for name in ("variance", "decoder", "sampler", "lambda") if name in run.options]
+    there: dict[str, Any] = {"objective": found.options.get("objective", "elbo"), "seed": made.get("seed")}
+    here: dict[str, Any] = {"objective": run.identity["objective"], "seed": run.identity["seed"]}
+    there |= {name: found.options.get(name) for name in names}
+    here |= {name: run.options[name] for name in names}
+    for part in ("model", "data"):
+        there[part] = {"fingerprint": made[part].get("fingerprint")} if isinstance(made.get(part), Mapping) else None
+        here[part] = {"fingerprint": run.identity[part]["fingerprint"]}
+    known = [name for name, value in there.items() if value is not None]
+    return differences({name: there[name] for name in known}, {name: here[name] for name in known})
 
 
 def _other_statistics(path: Path, identity: dict[str, Any]) -> Iterator[str]:

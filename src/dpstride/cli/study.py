@@ -148,6 +148,10 @@ def study_command(
     say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
     notes = [f"Note: {note}" for note in (*study.notes, *study.few)]
     say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}", *notes]))
+    identity = identity_of_run("study", "elbo", loaded.denoiser, *parts, seed, _options(study))
+    run = run_of(model, data, heldout, identity)
+    if not dry_run:
+        begin(output, run, statistics_of_find(run), overwrite)
     expected = _expected_seconds(study)
     evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
     if dry_run:
@@ -159,9 +163,6 @@ def study_command(
         emit(as_json, result, f"Would make {evaluations:,} network evaluations, {in_words(expected)}.")
         return
     say(f"In all {evaluations:,} network evaluations, {in_words(expected)}, if nothing is there yet.")
-    identity = identity_of_run("study", "elbo", loaded.denoiser, *parts, seed, _options(study))
-    run = run_of(model, data, heldout, identity)
-    begin(output, run, statistics_of_find(run), overwrite)
     results = replace(study, run_id=run.id).run(output, say, progress=not quiet)
     if results is None:  # a helping process of a launch
         return

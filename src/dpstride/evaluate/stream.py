@@ -28,7 +28,7 @@ from torch import Tensor
 from ..fitted import fields_of
 from ..statistics.data import slice_conditioning
 from ..statistics.progress import OtherWorkError, Progress, check_identity
-from ..statistics.storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from ..statistics.storage import Arrays, DamagedFileError, is_replaceable, read_arrays, write_arrays
 from ..statistics.workers import current
 from .features.extractor import FeatureExtractor, to_levels
 from .sampling import Chain
@@ -194,9 +194,14 @@ def _collect_features(
     """Go on from the features that the file holds, if it is there; a file of other work is refused."""
     done: dict[Unit, Arrays] = {}
     if current().main and store.path.is_file():
-        arrays, header = _read(store.path)
-        check_identity(store.path, json.loads(header["identity"]), store.identity)
-        done = {(0, len(arrays["features"])): arrays}
+        try:
+            arrays, header = _read(store.path)
+        except ValueError as error:
+            if not is_replaceable(store.path, error):
+                raise
+        else:
+            check_identity(store.path, json.loads(header["identity"]), store.identity)
+            done = {(0, len(arrays["features"])): arrays}
     header = {"format": FORMAT, "identity": json.dumps(store.identity)}
     found = store.collect(done, n, size, compute, received, lambda arrays: write_arrays(store.path, arrays, header))
     return None if found is None else ImageFeatures(found["features"], found["images"])

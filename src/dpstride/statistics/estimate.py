@@ -27,7 +27,7 @@ from .noise import check_seed
 from .passes import Passes, warn_about_clipping
 from .progress import Progress, ProgressError, check_identity
 from .rows import Rows, identity_of, identity_of_statistics
-from .storage import Arrays
+from .storage import Arrays, is_replaceable
 from .units import Unit, cut
 from .workers import current
 
@@ -158,8 +158,8 @@ class _Work:
         self.workers.share(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse")]
         folder = None if path is None else artefact.progress_folder(path)
-        if path is not None and path.exists():
-            known.append(self._checked(artefact.read_statistics(path), path))
+        if path is not None and path.exists() and (found := _found(path)) is not None:
+            known.append(self._checked(found, path))
             if known[-1].evaluated[self.wanted].all() and folder is not None and not folder.exists():
                 return self._end(known[-1])
         with contextlib.nullcontext() if folder is None else Progress(folder, self.identity) as progress:
@@ -245,6 +245,16 @@ class _Work:
                 rows.add(unit, arrays)
                 bar.update(sizes[unit])
         return found
+
+
+def _found(path: Path) -> Statistics | None:
+    """Statistics that are there; None for a damaged file, which is written again."""
+    try:
+        return artefact.read_statistics(path)
+    except artefact.StatisticsFileError as error:
+        if is_replaceable(path, error):
+            return None
+        raise
 
 
 def _pieces(progress: Progress | None) -> Iterator[tuple[Unit, Arrays]]:

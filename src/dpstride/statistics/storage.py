@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,14 @@ def is_remnant(path: Path) -> bool:
     with path.open("rb") as file:
         begin = file.read(8 + len(_BEGIN))
     return not begin or begin[8:] == _BEGIN
+
+
+def is_replaceable(path: Path, error: ValueError) -> bool:
+    """Whether a file that could not be read is one of ours, damaged, and so to be written again; a warning says so."""
+    if not isinstance(error.__cause__, DamagedFileError) or not is_remnant(path):
+        return False
+    warnings.warn(f"{path}: {error.__cause__!s:.300}; what it held is computed again.", stacklevel=3)
+    return True
 
 
 def to_bytes(arrays: Arrays) -> bytes:

@@ -83,7 +83,6 @@ class Saved:
 
     def check(self) -> None:
         """Raise unless the files are of one run: a page must not show one run's paths with another one's numbers."""
-        self._check_names()
         names = "schedules.json and comparison.json"
         if self.comparison.T != self.schedules.process.T or self.comparison.budgets != self.schedules.budgets:
             raise ValueError(
@@ -94,6 +93,7 @@ class Saved:
                 f"{self.folder}: {NAME} is for λ = {self.front.weight:g} and schedules.json for "
                 f"{self.schedules.options['lambda']:g}, so they are of different runs. {AGAIN}"
             )
+        self._check_names()
         if self.costs is None:
             return
         for K in {self.schedules.budgets[0], self.comparison.best_budget, self.schedules.budgets[-1]}:
@@ -107,22 +107,25 @@ class Saved:
                 )
 
     def _check_names(self) -> None:
-        """Every file carries the name of its run; those of version 0.1 and of single verbs carry none."""
+        """Files carry the name of their run; those of version 0.1 and of single verbs carry none, and are judged by numbers."""
         found = {
             "schedules.json": self.schedules.provenance.get("run"),
             "comparison.json": self.comparison.run,
             "results.json": None if self.study is None else self.study.run,
             **{name: _run_of(self.folder / name) for name in ("adaptive.json", NAME)},
         }
-        there = {name: run for name, run in found.items() if (self.folder / name).is_file()}
         record = None if self.run is None else self.run.id
-        named = record or next((run for run in there.values() if run is not None), None)
-        others = [name for name, run in there.items() if run != named and (run is not None or record is not None)]
+        named = record or next((run for run in found.values() if run is not None), None)
+        others = [name for name, run in found.items() if run not in (None, named)]
+        if self.costs is None and None in (made := (found["schedules.json"], self.comparison.run)) and any(made):
+            others.append("schedules.json" if made[0] is None else "comparison.json")  # no number tells
         if record is not None and self.heldout.get("fingerprint") not in (None, self._heldout_of_run):
             others.append("heldout.safetensors")
         if others:
-            whose = f"run.json's ({record})" if record else f"that of the others ({named})"
-            raise ValueError(f"{self.folder}: {', '.join(others)}: of another run than {whose}. {AGAIN}")
+            raise ValueError(
+                f"{self.folder}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} of another run than "
+                f"{'run.json' if record else 'the other files'} ({named}). {AGAIN}"
+            )
 
     @property
     def _heldout_of_run(self) -> Any:
