@@ -61,7 +61,8 @@ def demo_command(model: str, output: Path, overwrite: bool, as_json: bool, quiet
     sparse = None if model == "mixture" else (TOLERANCE, check_budgets(None, loaded.denoiser.process.T, "upper"))
     options = cost_options(loaded.denoiser, None, "upper", None) | sparse_options(sparse)
     run = run_of(model, *names, identity_of_run("demo", "elbo", loaded.denoiser, choosing, scoring, 0, options))
-    begin(output, run, statistics_of_find(run), overwrite)
+    every = range(1, loaded.denoiser.process.T + 1)
+    begin(output, run, statistics_of_find(run, every if sparse is None else None, every), overwrite)
     comparison, files = _demo(loaded, choosing, scoring, model, names, output, say, sparse, not quiet, run)
     print_result(comparison, files, as_json)
 

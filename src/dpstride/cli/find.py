@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -149,7 +149,8 @@ def find_command(
         "find", "elbo", denoiser, choosing, scoring, seed, options | {"skip_nonfinite": skip_nonfinite}
     )
     run = run_of(model, data, heldout, identity)
-    begin(output, run, statistics_of_find(run), overwrite)
+    every = range(1, denoiser.process.T + 1) if sparse is None else None
+    begin(output, run, statistics_of_find(run, every, every), overwrite)
     _, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
         skip_nonfinite=skip_nonfinite, progress=not quiet, notes=shared_note(choosing, scoring) if heldout else (), run=run,
@@ -157,12 +158,14 @@ def find_command(
     print_result(comparison, [write_page(output), output / RECORD, *files], as_json, budgets or ())
 
 
-def statistics_of_find(run: Run) -> dict[str, dict[str, Any]]:
-    """What `find` needs of the network, by the names of the files that keep it."""
+def statistics_of_find(
+    run: Run, choosing: Iterable[int] | None, scoring: Iterable[int] | None
+) -> dict[str, dict[str, Any]]:
+    """What `find` needs of the network, by the names of the files that keep it, at which steps (None: not known yet)."""
     seed = run.identity["seed"]
     return {
-        "statistics.safetensors": statistics_identity(run, "data", seed),
-        "heldout.safetensors": statistics_identity(run, "heldout", seed + 1),
+        "statistics.safetensors": statistics_identity(run, "data", seed, choosing),
+        "heldout.safetensors": statistics_identity(run, "heldout", seed + 1, scoring),
     }
 
 

@@ -2,14 +2,15 @@
 
 A run writes run.json first. It says what the run is (`Run.identity`), and every result that follows carries its name
 (`Run.id`). A folder in which something is of another model, other data, other options or no run of dpstride at all is
-refused; with --overwrite such results go, and only statistics of the same model, data and seed stay, to be used again.
+refused; with --overwrite such results go. Statistics stay, to be used again, where that gives what a new folder would
+get: those of the same model, data and seed at the very steps that the run needs, if these are known before it begins.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,8 +84,8 @@ def check(output: Path, found: list[str], overwrite: bool) -> None:
         raise OtherRunError(
             f"{output} holds what another run wrote:\n"
             + "".join(f"  {each}\n" for each in found)
-            + "Give another output with -o, or --overwrite: it replaces these, and keeps only statistics of the same model, "
-            "data and seed."
+            + "Give another output with -o, or --overwrite, which replaces these; statistics of the same model, data, seed "
+            "and steps are used again."
         )
 
 
@@ -139,8 +140,8 @@ def identity_of_model(denoiser: Denoiser) -> dict[str, Any]:
     return described | {"process": denoiser.process.fingerprint}
 
 
-def statistics_identity(run: Run, part: str, seed: int) -> dict[str, Any]:
-    """The identity of a run's statistics of its "data" or "heldout" data."""
+def statistics_identity(run: Run, part: str, seed: int, steps: Iterable[int] | None) -> dict[str, Any]:
+    """The identity of a run's statistics of its "data" or "heldout" data, and the ``steps`` it needs, if they are known."""
     model, data = dict(run.identity["model"]), run.identity[part]
     return {
         "process": model.pop("process"),
@@ -150,6 +151,7 @@ def statistics_identity(run: Run, part: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "version": run.identity["version"],
         "skip_nonfinite": run.options.get("skip_nonfinite", False),
+        "steps": None if steps is None else list(steps),
     }
 
 
@@ -277,8 +279,22 @@ def _clear(output: Path, statistics: Mapping[str, dict[str, Any]]) -> None:
         for path in output.glob(pattern):
             _remove(path)
     for name in STATISTICS:
-        if name not in statistics or any(_other_statistics(output / name, statistics[name])):
-            discard(output / name)
+        path, identity = output / name, statistics.get(name)
+        if identity is None or any(_other_statistics(path, identity)) or not _is_of_steps(path, identity.get("steps")):
+            discard(path)
+
+
+def _is_of_steps(path: Path, steps: list[int] | None) -> bool:
+    """Whether statistics are whole, and evaluated at these very steps; or tables of a teacher, which know no others."""
+    from ..statistics.artefact import Statistics, StatisticsFileError
+
+    if path.name == "trajectory.safetensors":
+        return True
+    try:
+        evaluated = Statistics.load(path).evaluated
+    except StatisticsFileError:
+        return False
+    return steps is not None and evaluated.nonzero()[0].tolist() == steps
 
 
 def discard(path: Path) -> None:

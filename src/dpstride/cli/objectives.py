@@ -123,7 +123,7 @@ def find_other(
     check_request(teacher, request)
     options = request.options(denoiser)
     run = names(identity_of_run("find", request.objective, teacher, choosing, scoring, request.seed, options))
-    begin(output, run, _kept(run, request), request.overwrite)
+    begin(output, run, _kept(run, request, teacher.process.T), request.overwrite)
     trajectory = follow(teacher, choosing, output / "trajectory.safetensors", request, say)
     if request.objective == "trajectory":
         from .trajectory import find_trajectory
@@ -134,7 +134,7 @@ def find_other(
     emit(as_json, result, text)
 
 
-def _kept(run: Run, request: Request) -> dict[str, dict[str, Any]]:
+def _kept(run: Run, request: Request, T: int) -> dict[str, dict[str, Any]]:
     """Identities of what a run keeps of the network, by the names of the files."""
     model = dict(run.identity["model"])
     kept = {
@@ -146,8 +146,9 @@ def _kept(run: Run, request: Request) -> dict[str, dict[str, Any]]:
         }
     }
     if request.objective == "mixed":
-        kept["statistics.safetensors"] = statistics_identity(run, "data", request.seed)
-        kept["heldout.safetensors"] = statistics_identity(run, "heldout", request.seed + 1)
+        every = range(1, T + 1) if request.tolerance is None else None
+        kept["statistics.safetensors"] = statistics_identity(run, "data", request.seed, every)
+        kept["heldout.safetensors"] = statistics_identity(run, "heldout", request.seed + 1, every)
     return kept
 
 

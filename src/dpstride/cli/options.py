@@ -153,7 +153,7 @@ skip_nonfinite = click.option(
 overwrite = click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace what another run left in the output; of that only statistics of the same model, data and seed are used.",
+    help="Replace what another run left in the output. Statistics of the same model, data, seed and steps are used again.",
 )
 output = options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

@@ -131,6 +131,7 @@ def study_command(
     from ..report.study_figures import save_study_figures
     from ..report.tables import save_tables, study_tables
     from ..schedule import ScheduleSet
+    from ..study.plan import choosing_steps
 
     say = sayer(quiet or as_json)
     check_eta(sampler, eta)
@@ -151,7 +152,8 @@ def study_command(
     identity = identity_of_run("study", "elbo", loaded.denoiser, *parts, seed, _options(study))
     run = run_of(model, data, heldout, identity)
     if not dry_run:
-        begin(output, run, statistics_of_find(run), overwrite)
+        process = loaded.denoiser.process
+        begin(output, run, statistics_of_find(run, choosing_steps(process), range(1, process.T + 1)), overwrite)
     expected = _expected_seconds(study)
     evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
     if dry_run:
