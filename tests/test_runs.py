@@ -266,7 +266,7 @@ def test_other_options_are_refused_all_at_once_and_change_nothing(
     before, done = contents(place / "out"), passes()
     assert _run([*FIND, *more]) == 2
     message = said(capsys)
-    assert "out holds what another run wrote:" in message
+    assert "out holds other work:" in message
     assert "Give another output with -o, or --overwrite, which replaces these" in message
     for line in lines:
         assert re.search(line, message), message
@@ -303,7 +303,7 @@ def test_overwriting_leaves_nothing_of_the_other_run(
     }[change]
     capsys.readouterr()
     assert _run([*second, "-q"]) == 2
-    assert "out holds what another run wrote" in said(capsys)
+    assert "out holds other work" in said(capsys)
     assert _run([*second, "--overwrite", "-q"]) == 0
     assert _run([*second[:4], "fresh", *second[5:], "-q"]) == 0
     found, fresh = contents(place / "out"), contents(place / "fresh")
@@ -361,7 +361,7 @@ def test_a_file_of_somebody_else_is_not_written_over(place: Path, capsys: pytest
     message = said(capsys)
     assert "  schedules.json: not a file of dpstride\n  heldout.safetensors: not a file of dpstride\n" in message
     assert _run(["estimate", *FIND[1:3], "-o", "out/heldout.safetensors"]) == 2
-    assert "out/heldout.safetensors holds what another run wrote" in said(capsys)
+    assert "out/heldout.safetensors holds other work" in said(capsys)
     assert passes() == 0
     assert _run([*FIND, "--overwrite", "-q"]) == 0
 
@@ -395,7 +395,7 @@ def test_statistics_of_other_work_are_refused_or_replaced(place: Path, capsys: p
     done = passes()
     assert _run([*words, "5"]) == 2
     message = said(capsys)
-    assert "s.safetensors holds what another run wrote:\n  s.safetensors: data.samples (there 4, here 5)" in message
+    assert "s.safetensors holds other work:\n  s.safetensors: data.samples (there 4, here 5)" in message
     assert passes() == done
     assert _run([*words, "5", "--overwrite", "-q"]) == 0
     assert Statistics.load("s.safetensors").samples == 5

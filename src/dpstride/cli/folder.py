@@ -82,7 +82,7 @@ def check(output: Path, found: list[str], overwrite: bool) -> None:
     """Refuse an output with conflicts, unless it may be overwritten."""
     if found and not overwrite:
         raise OtherRunError(
-            f"{output} holds what another run wrote:\n"
+            f"{output} holds other work:\n"
             + "".join(f"  {each}\n" for each in found)
             + "Give another output with -o, or --overwrite, which replaces these; statistics of the same model, data, seed "
             "and steps are used again."
