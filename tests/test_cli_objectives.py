@@ -103,13 +103,14 @@ def test_results_of_two_objectives_are_not_mixed_in_one_folder(
     for more in (["trajectory"], ["mixed", "--lambda", "2"]):
         assert _run([*words, "--objective", *more]) == 2
         said = capsys.readouterr().err
-        assert f"out: holds schedules of --objective elbo, and --objective {more[0]}" in said
-        assert "Name another folder with -o" in said
+        assert "out holds other work:\n  run.json: objective (there 'elbo', here" in said
+        assert f"here {more[0]!r})" in said
+        assert "Give another output with -o, or --overwrite" in said
     assert (folder / "out" / "schedules.json").read_bytes() == before
     trajectory = ["--objective", "trajectory", "--trajectories", "6", "--budgets", "4"]
     assert _run([*words[:4], "other", *words[5:], *trajectory]) == 0
     assert _run([*words[:4], "other", *words[5:], *trajectory, "--sampler", "dpmpp_2m"]) == 2
-    assert "--sampler ddim, and --objective trajectory --sampler dpmpp_2m" in capsys.readouterr().err
+    assert "options.sampler (there 'ddim', here 'dpmpp_2m')" in capsys.readouterr().err
     assert _run(["report", "other"]) == 2
     assert "endpoints.json has how far each path ends" in capsys.readouterr().err
 

@@ -220,14 +220,29 @@ def test_a_checkpoint_with_other_weights_version_or_range_is_refused(
         estimate(denoiser_of(), IMAGES, data_range=("levels", 256, 0, 1), checkpoint=path, progress=False)
 
 
-def test_a_damaged_result_is_refused_with_the_remedy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [lambda content: content[:-5], lambda content: content[:400], lambda content: b""])
+def test_a_damaged_result_is_named_and_computed_again(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    run(checkpoint=path, samples=4)
-    path.write_bytes(path.read_bytes()[:-5])
+    expected = run(checkpoint=path, samples=4)
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(
         StatisticsFileError, match=r"checkpoint: not a whole safetensors file .* remove it and estimate"
     ):
+        Statistics.load(path)
+    with pytest.warns(
+        UserWarning, match=r"checkpoint: not a whole safetensors file .*; what it held is computed again"
+    ):
+        assert_identical(run(checkpoint=path, samples=4), expected)
+    assert_identical(Statistics.load(path), expected)
+
+
+@pytest.mark.parametrize("content", [b"a text of the user's", b"\x89PNG\r\n\x1a\n" + bytes(100), bytes(1000)])
+def test_a_file_of_another_kind_is_refused_and_kept(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(content)
+    with pytest.raises(StatisticsFileError, match=r"checkpoint: not a whole safetensors file"):
         run(checkpoint=path, samples=4)
+    assert path.read_bytes() == content
 
 
 def test_a_second_run_on_the_same_output_is_told_so(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_folder_with_nothing_in_it_goes_and_other_files_stay(tmp_path: Path) -
     assert not (tmp_path / "new" / "p").exists()
     (tmp_path / "q").mkdir()
     save_file({"x": np.zeros(2)}, tmp_path / "q" / "mine.safetensors")
-    (tmp_path / "q" / ".00000001.safetensors.77.tmp").write_bytes(b"half a shard of a killed run")
+    (tmp_path / "q" / ".dpstride-77-0.tmp").write_bytes(b"half a shard of a killed run")
     with Progress(tmp_path / "q", IDENTITY) as progress:
         assert list(progress.read()) == []
         progress.remove()
@@ -249,7 +249,8 @@ def test_a_second_run_is_told_who_has_the_folder_and_a_killed_one_leaves_no_lock
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
         with pytest.raises(
-            BusyError, match=rf"\(process {process.pid} on {socket.gethostname()}\)\. Wait for it, stop it"
+            BusyError,
+            match=rf"\(process {process.pid} on {socket.gethostname()} since 20.* UTC\)\. Wait for it, stop it",
         ):
             Progress(folder, {})
         process.send_signal(signal.SIGKILL)
@@ -291,9 +292,9 @@ def test_a_folder_removed_under_way_is_said_and_not_made_again(tmp_path: Path) -
 
 def test_a_file_where_the_folder_should_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("mine")
-    with pytest.raises(ProgressError, match=r"p: progress cannot be kept there \(File exists\)"):
+    with pytest.raises(ProgressError, match=r"p: cannot be written \(File exists\)"):
         Progress(tmp_path / "p", IDENTITY)
-    with pytest.raises(ProgressError, match=r"progress cannot be kept there"):
+    with pytest.raises(ProgressError, match=r"p: cannot be written"):
         Progress("/proc/dpstride/p", IDENTITY)
 
 
@@ -373,7 +374,7 @@ READ_ONLY = """
 def test_a_read_only_folder_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     said = in_own_mounts(folder, f"mount -t tmpfs -o ro tmpfs {folder}", READ_ONLY)
-    assert "p: progress cannot be kept there (Read-only file system). Give an output in a folder" in said
+    assert "p: cannot be written (Read-only file system). Give an output in a folder" in said
 
 
 def test_no_file_system_without_locks_stops_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ PACKAGE = Path(dpstride.__file__).parent
 # architecture.md's stages; schedule stands below costs and solver, which make schedules.
 STAGES = {
     "reading": 0,
+    "runs": 0,
     "process_rules": 1,
     "process": 1,
     "fingerprint": 2,

@@ -19,7 +19,7 @@ import dpstride
 from dpstride import zoo
 from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
-from dpstride.statistics.lock import BusyError, ProgressError
+from dpstride.runs.lock import BusyError, ProgressError
 from dpstride.training.checkpoint import FILE, load_checkpoint
 from dpstride.training.export import ddpm_scheduler
 from dpstride.training.images import Images

@@ -6,13 +6,11 @@ hand-made strides, which are schedules too. One `ScheduleSet` holds the best pat
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from .fitted import Fitted
 from .process import ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
+from .runs.writing import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -252,14 +251,7 @@ class ScheduleSet:
             "fitted": self.fitted.to_json(),
             "schedules": [self._entry(budget) for budget in self.budgets],
         }
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(json.dumps(document, allow_nan=False), encoding="utf-8")
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_json(path, document, indent=None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ScheduleSet:

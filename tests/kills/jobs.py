@@ -82,16 +82,29 @@ def _results(folder: Path) -> Iterator[tuple[str, str]]:
         if path.suffix == ".safetensors" and "/unet/" in name:  # weights; the file's metadata are the library's
             for key, array in load_file(path).items():
                 yield f"{name} {key}", hashlib.sha256(array.tobytes()).hexdigest()
-        elif path.is_file() and (path.suffix in (".safetensors", ".txt", ".tex", ".npy") or path.name in _EXACT):
+        elif path.is_file() and (path.suffix in _WHOLE or path.name in _EXACT):
             yield name, hashlib.sha256(path.read_bytes()).hexdigest()
         elif ".tmp" in path.name or path.name.endswith(".progress") or path.name.startswith("."):
             yield name, "left over"
 
 
-_EXACT = ("schedules.json", "comparison.json", "results.json", "adaptive.json")
+_WHOLE = (".safetensors", ".txt", ".tex", ".md", ".npy", ".svg", ".html")
+_EXACT = (
+    "schedules.json",
+    "comparison.json",
+    "results.json",
+    "adaptive.json",
+    "front.json",
+    "endpoints.json",
+    "run.json",
+)
 COMMANDS = {
     "estimate": "dpstride estimate jobs:model jobs:data -o s.safetensors --samples 60 --batch-size 16 -q",
     "find": "dpstride find jobs:model jobs:data -o out --samples 60 --heldout-samples 60 --batch-size 16 -q",
+    "mixed": "dpstride find jobs:model jobs:data -o out --samples 20 --heldout-samples 20 --batch-size 16 -q"
+    " --objective mixed --trajectories 8 --budgets 4,8",
+    "trajectory": "dpstride find jobs:model jobs:data -o out --samples 20 --heldout-samples 8 --batch-size 8 -q"
+    " --objective trajectory --trajectories 8 --budgets 4,8",
     "study": "dpstride study jobs:model jobs:data -o out --features jobs:features --samples 30 -k 4 -k 8"
     " --choosing-samples 40 --heldout-samples 40 --batch-size 8 -q",
     "sample": "dpstride sample jobs:model ../out/schedules.json -k 30 -n 40 --batch-size 8 -o samples.npy -q",

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import TALLY, Nursery, Tally, nursery, survive
+from harness import TALLY, Nursery, Run, Tally, nursery, survive
 from jobs import COMMANDS, evaluations, left_by
+
+from dpstride.runs.lock import Lock
 
 TORTURE = os.environ.get("DPSTRIDE_TORTURE") == "1"
 
@@ -42,6 +44,20 @@ def test_sampling_survives_kills_and_repeats_little(children: Nursery, tmp_path:
     assert tally.repeated <= tally.kills * 2 * 8 * 30  # two batches of 8 samples, 30 steps
 
 
+def test_find_survives_kills_with_every_file(children: Nursery, tmp_path: Path) -> None:
+    survive(children, "find", tmp_path, kills=2)
+
+
+def test_a_launch_whose_folder_is_taken_ends_in_every_process(children: Nursery, tmp_path: Path) -> None:
+    """The main process alone takes the lock; the others must not wait for it for ever."""
+    with Lock(tmp_path / "out"):
+        run = Run.start(children, "find", tmp_path, workers=2)
+        assert run.ends_within(120.0)
+    assert 0 not in run.codes
+    assert "out: another run is working on this output" in (tmp_path / "log").read_text()
+    assert evaluations(tmp_path) == 0
+
+
 def test_training_survives_a_kill(children: Nursery, tmp_path: Path) -> None:
     survive(children, "train", tmp_path, kills=1)
 
@@ -52,7 +68,9 @@ def test_training_survives_a_kill(children: Nursery, tmp_path: Path) -> None:
     ("job", "kills", "workers"),
     [
         ("estimate", 15, 1),
-        ("find", 6, 1),
+        ("find", 12, 1),
+        ("mixed", 5, 1),
+        ("trajectory", 5, 1),
         ("study", 12, 1),
         ("sample", 10, 1),
         ("train", 8, 1),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
+from ..runs.writing import write_json
 
 FORMAT = "dpstride-adaptive-1"
 Stopped = Literal["reached", "noise", "limit"]
@@ -103,9 +102,9 @@ class AdaptiveReport:
             samples_needed=None if needed is None else int(needed),
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    def save(self, path: str | os.PathLike[str], run: str | None = None) -> None:
+        """Write as JSON, with the name of the ``run`` if it has one."""
+        write_json(path, self.to_dict() | ({} if run is None else {"run": run}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AdaptiveReport:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .claim import claims_folder
 from .console import sayer
-from .find import Sparse, find_schedules, plan, print_result
+from .find import Sparse, find_schedules, plan, print_result, sparse_options, statistics_of_find
+from .folder import RECORD, begin, cost_options, identity_of_run
 from .inputs import load_model, split
-from .options import complete_model, output
-from .report import write_report
+from .options import complete_model, output, overwrite
+from .report import run_of
 
 if TYPE_CHECKING:
     from ..evaluate.comparison import Comparison
     from ..integrations.loaded import LoadedModel
+    from ..report.page.run import Run
     from ..statistics.data import Samples
 
 DEMO_MODEL = "fashion-simple"
@@ -27,8 +30,10 @@ DEMO_BUDGET = 32
 @click.command("demo", short_help="The main job on an embedded model, with samples.")
 @click.argument("model", default=DEMO_MODEL, shell_complete=complete_model)
 @click.option("-o", "--output", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path))
+@overwrite
 @output
-def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
+@claims_folder
+def demo_command(model: str, output: Path, overwrite: bool, as_json: bool, quiet: bool) -> None:
     """The whole method on an embedded model: table, schedules, figures, samples and report.html, which shows all.
 
     MODEL is a zoo name (dpstride models), a real network on real images, which takes minutes; or mixture, the exact
@@ -54,7 +59,11 @@ def demo_command(model: str, output: Path, as_json: bool, quiet: bool) -> None:
         names = ("fashion-train", "fashion-test")
         choosing, scoring = split(*names, *DEMO_SAMPLES, loaded, None, seed=0)
     sparse = None if model == "mixture" else (TOLERANCE, check_budgets(None, loaded.denoiser.process.T, "upper"))
-    comparison, files = _demo(loaded, choosing, scoring, model, names, output, say, sparse, not quiet)
+    options = cost_options(loaded.denoiser, None, "upper", None) | sparse_options(sparse)
+    run = run_of(model, *names, identity_of_run("demo", "elbo", loaded.denoiser, choosing, scoring, 0, options))
+    every = range(1, loaded.denoiser.process.T + 1)
+    begin(output, run, statistics_of_find(run, every if sparse is None else None, every), overwrite)
+    comparison, files = _demo(loaded, choosing, scoring, model, names, output, say, sparse, not quiet, run)
     print_result(comparison, files, as_json)
 
 
@@ -68,16 +77,18 @@ def _demo(
     say: Callable[[str], None],
     sparse: Sparse | None,
     progress: bool,
+    run: Run,
 ) -> tuple[Comparison, list[Path]]:
     """`find` on embedded data, and samples of the model along short paths, from the same seeds."""
-    from ..evaluate.sampling import sample as run
+    from ..evaluate.sampling import sample
     from ..report.images import save_samples
+    from ..report.page import write_page
     from ..strides import even_stride, quadratic_stride
 
     say(plan(loaded, choosing, scoring, model, *names))
     denoiser = loaded.denoiser
     schedules, comparison, files = find_schedules(
-        denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say, sparse, False, progress=progress
+        denoiser, choosing, scoring, output, None, "upper", None, 0, 64, say, sparse, False, progress=progress, run=run
     )
     budget = min(DEMO_BUDGET, schedules.budgets[-1])
     for name, schedule in (
@@ -86,5 +97,5 @@ def _demo(
         ("_quadratic", schedules.adopt(quadratic_stride(schedules.process, budget))),
     ):
         files.append(output / f"samples_{budget}_steps{name}.png")
-        save_samples(run(denoiser, schedule, n=36, progress=progress).numpy(), files[-1])
-    return comparison, [*write_report(output, model, *names), *files]
+        save_samples(sample(denoiser, schedule, n=36, progress=progress).numpy(), files[-1])
+    return comparison, [write_page(output), output / RECORD, *files]

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from .claim import claims_file
 from .console import emit, notes_of, say_skipped, sayer
+from .folder import claim_statistics
 from .inputs import load_model, read_samples
 from .options import (
     DECODERS,
@@ -17,6 +19,7 @@ from .options import (
     model_argument,
     model_option,
     output,
+    overwrite,
     skip_nonfinite,
     work,
 )
@@ -38,7 +41,9 @@ from .options import (
 @model_option
 @work
 @skip_nonfinite
+@overwrite
 @output
+@claims_file
 def estimate_command(
     model: str,
     data: str,
@@ -54,13 +59,14 @@ def estimate_command(
     batch_size: int,
     data_range: Any,
     skip_nonfinite: bool,
+    overwrite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Statistics of MODEL on DATA: one network pass per step and batch. Resumes from its own output.
 
     With --adaptive the network runs at a few steps only, and what it spent, saved and believes is written beside the
-    output, ending in .adaptive.json.
+    output, ending in .adaptive.json. Statistics of another model, data or seed there are refused; --overwrite replaces them.
 
     \b
     Example:
@@ -68,6 +74,7 @@ def estimate_command(
     """
     from ..statistics.estimate import estimate as run
     from ..statistics.files import describe_source
+    from ..statistics.rows import identity_of
 
     say = sayer(quiet or as_json)
     loaded = load_model(model, model_options)
@@ -75,6 +82,8 @@ def estimate_command(
     gathered = read_samples(data, loaded, samples, data_range)
     size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape} ({describe_source(data)})"
     say("\n".join([f"Model    {model}: {size}", *notes_of(loaded)]))
+    identity = identity_of(denoiser, gathered, seed) | {"skip_nonfinite": skip_nonfinite}
+    claim_statistics(output, identity, overwrite)
     if adaptive:
         from ..adaptive.loop import estimate_adaptively
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runs.writing import write_text
+from .claim import claims_folder
 from .console import emit, notes_of, say_skipped, sayer
 from .expected import in_words, seconds_to_estimate
+from .folder import RECORD, begin, cost_options, identity_of_run, named, statistics_identity
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, shared_note, split
 from .objectives import Request, check_objective, evaluations_of, find_other, objective
 from .options import (
@@ -23,15 +26,17 @@ from .options import (
     model_argument,
     model_option,
     output,
+    overwrite,
     skip_nonfinite,
     work,
 )
-from .report import write_report
+from .report import run_of
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..evaluate.comparison import Comparison
     from ..integrations.loaded import LoadedModel
+    from ..report.page.run import Run
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
@@ -61,7 +66,9 @@ USUAL_TIMES = 20  # that an adaptive estimate evaluates
 @costs
 @work
 @skip_nonfinite
+@overwrite
 @output
+@claims_folder
 def find_command(
     model: str,
     data: str,
@@ -86,6 +93,7 @@ def find_command(
     batch_size: int,
     data_range: Any,
     skip_nonfinite: bool,
+    overwrite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -96,6 +104,7 @@ def find_command(
 
     Writes report.html, a page to look through every number of steps; schedules.json, comparison.json, table.txt,
     figures, statistics.safetensors and heldout.safetensors. Run again after an interruption, it goes on where it stopped.
+    A folder with results of another model, other data or other options is refused; --overwrite replaces them.
 
     --objective trajectory chooses paths for a deterministic sampler instead, by how far its steps leave a teacher's
     trajectory, and scores them by the distance of end points from --heldout-samples noises, without a page; mixed weighs
@@ -106,9 +115,10 @@ def find_command(
       dpstride find my_package.my_model:denoiser images/ -o out --samples 128
     """
     from ..adaptive.loop import check_budgets
+    from ..report.page import write_page
 
     say = sayer(quiet or as_json)
-    check_objective(objective, sampler, output)
+    check_objective(objective)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
     choosing, scoring = split(data, heldout, samples, heldout_samples, loaded, data_range, seed)
@@ -123,23 +133,45 @@ def find_command(
     if objective != "elbo":
         request = Request(
             objective, sampler, weight, trajectories, teacher_steps, variance, decoder, max_budget, budgets,
-            None if every_step else tolerance, seed, batch_size, not quiet,
+            None if every_step else tolerance, seed, batch_size, not quiet, overwrite,
         )  # fmt: skip
-        report = partial(write_report, output, model, data, heldout)
         if dry_run:
             say_expected(denoiser, choosing, batch_size, evaluations_of(denoiser, choosing, scoring, request), as_json)
             return
-        find_other(denoiser, choosing, scoring, output, request, say, report, as_json)
+        names = partial(run_of, model, data, heldout)
+        find_other(denoiser, choosing, scoring, output, request, say, names, as_json)
         return
     if dry_run:
         say_expected(denoiser, choosing, batch_size, _evaluations(denoiser, choosing, scoring, sparse), as_json)
         return
+    options = cost_options(denoiser, variance, decoder, max_budget) | sparse_options(sparse)
+    identity = identity_of_run(
+        "find", "elbo", denoiser, choosing, scoring, seed, options | {"skip_nonfinite": skip_nonfinite}
+    )
+    run = run_of(model, data, heldout, identity)
+    every = range(1, denoiser.process.T + 1) if sparse is None else None
+    begin(output, run, statistics_of_find(run, every, every), overwrite)
     _, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
-        skip_nonfinite=skip_nonfinite, progress=not quiet, notes=shared_note(choosing, scoring) if heldout else (),
+        skip_nonfinite=skip_nonfinite, progress=not quiet, notes=shared_note(choosing, scoring) if heldout else (), run=run,
     )  # fmt: skip
-    files = [*write_report(output, model, data, heldout), *files]
-    print_result(comparison, files, as_json, budgets or ())
+    print_result(comparison, [write_page(output), output / RECORD, *files], as_json, budgets or ())
+
+
+def statistics_of_find(
+    run: Run, choosing: Iterable[int] | None, scoring: Iterable[int] | None
+) -> dict[str, dict[str, Any]]:
+    """What `find` needs of the network, by the names of the files that keep it, at which steps (None: not known yet)."""
+    seed = run.identity["seed"]
+    return {
+        "statistics.safetensors": statistics_identity(run, "data", seed, choosing),
+        "heldout.safetensors": statistics_identity(run, "heldout", seed + 1, scoring),
+    }
+
+
+def sparse_options(sparse: Sparse | None) -> dict[str, Any]:
+    """Options of an adaptive estimate on which results depend."""
+    return {"every_step": True} if sparse is None else {"tolerance": sparse[0], "budgets": list(sparse[1])}
 
 
 def find_schedules(
@@ -158,19 +190,18 @@ def find_schedules(
     skip_nonfinite: bool = False,
     progress: bool = True,
     notes: tuple[str, ...] = (),
+    run: Run | None = None,
 ) -> tuple[ScheduleSet, Comparison, list[Path]]:
     """Statistics → schedules → held-out statistics → comparison → figures, each written as soon as it is there.
 
     With ``sparse``, a tolerance and the budgets that it is for, the network does not run at every step; on held-out data
-    neither, if they are to be scored sparsely.
+    neither, if they are to be scored sparsely. Results carry the name of the ``run``.
     """
     from ..adaptive.loop import estimate_adaptively
     from ..evaluate.comparison import compare
     from ..pipeline import schedules_from
     from ..report.figures import save_figures
     from ..report.text import comparison_table
-
-    output.mkdir(parents=True, exist_ok=True)
 
     def estimate_to(name: str, data: Samples, seed: int, steps: list[int] | None = None) -> Statistics:
         from ..statistics.estimate import estimate as run
@@ -184,6 +215,7 @@ def find_schedules(
         say(f"{output / name}: {evaluations:,} evaluations in {time.monotonic() - start:.0f} s")
         return statistics
 
+    run_id = None if run is None else run.id
     names = ("schedules.json", "comparison.json", "table.txt", "statistics.safetensors", "heldout.safetensors")
     files = [output / name for name in names]
     steps = None
@@ -197,7 +229,7 @@ def find_schedules(
             progress=progress, checkpoint=output / "statistics.safetensors", skip_nonfinite=skip_nonfinite,
         )  # fmt: skip
         say_skipped(statistics, say)
-        report.save(output / "adaptive.json")
+        report.save(output / "adaptive.json", run_id)
         files.append(output / "adaptive.json")
         say(f"{output / 'statistics.safetensors'}: {report.sentence()}")
         schedules = schedules_from(statistics, variance, decoder, max_budget, progress)
@@ -206,11 +238,12 @@ def find_schedules(
             # The paths that are asked for are scored where they go, without interpolation.
             kept = [schedules[K].steps[:-1] for K in budgets if K in schedules.entries]
             steps = sorted({*report.steps, *(step for path in kept for step in path)})
+    schedules = named(schedules, run)
     schedules.save(output / "schedules.json")
     comparison = compare(schedules, estimate_to("heldout.safetensors", scoring, seed + 1, steps))
-    comparison = replace(comparison, warnings=(*comparison.warnings, *notes))
+    comparison = replace(comparison, warnings=(*comparison.warnings, *notes), run=run_id)
     comparison.save(output / "comparison.json")
-    (output / "table.txt").write_text(comparison_table(comparison) + "\n", encoding="utf-8")
+    write_text(output / "table.txt", comparison_table(comparison) + "\n")
     return schedules, comparison, files + save_figures(comparison, schedules, output)
 
 

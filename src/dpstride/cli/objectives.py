@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .console import emit
+from .folder import RECORD, begin, cost_options, discard, identity_of_run, named, statistics_identity
 from .options import given, options
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
+    from ..report.page.run import Run
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
@@ -82,6 +85,17 @@ class Request:
     seed: int
     batch_size: int
     progress: bool
+    overwrite: bool = False
+
+    def options(self, denoiser: Denoiser) -> dict[str, Any]:
+        """What results depend on besides model, data and seed."""
+        common = {"trajectories": self.trajectories, "teacher_steps": min(self.teacher_steps, denoiser.process.T)}
+        common["budgets"] = list(self.budgets or BUDGETS)  # type: ignore[assignment]
+        most = denoiser.process.T if self.max_budget is None else self.max_budget
+        if self.objective == "trajectory":
+            return {"sampler": self.sampler, "max_budget": most, **common}
+        costs = cost_options(denoiser, self.variance, self.decoder, self.max_budget)
+        return {"lambda": self.weight, "tolerance": self.tolerance, **costs, **common}
 
 
 def on_teacher_grid(denoiser: Denoiser, steps: int) -> Denoiser:
@@ -101,21 +115,41 @@ def find_other(
     output: Path,
     request: Request,
     say: Say,
-    report: Callable[[], list[Path]],
+    names: Callable[[dict[str, Any]], Run],
     as_json: bool,
 ) -> None:
-    """All of `find` for an objective that is not the ELBO alone; ``report`` writes the page of held-out results."""
+    """All of `find` for an objective that is not the ELBO alone; ``names`` makes the record of a run of an identity."""
     teacher = on_teacher_grid(denoiser, request.teacher_steps)
     check_request(teacher, request)
-    output.mkdir(parents=True, exist_ok=True)
+    options = request.options(denoiser)
+    run = names(identity_of_run("find", request.objective, teacher, choosing, scoring, request.seed, options))
+    begin(output, run, _kept(run, request, teacher.process.T), request.overwrite)
     trajectory = follow(teacher, choosing, output / "trajectory.safetensors", request, say)
     if request.objective == "trajectory":
         from .trajectory import find_trajectory
 
-        result, text = find_trajectory(teacher, scoring, trajectory, output, request, say)
+        result, text = find_trajectory(teacher, scoring, trajectory, output, request, say, run)
     else:
-        result, text = find_mixed(teacher, choosing, scoring, trajectory, output, request, report)
+        result, text = find_mixed(teacher, choosing, scoring, trajectory, output, request, run)
     emit(as_json, result, text)
+
+
+def _kept(run: Run, request: Request, T: int) -> dict[str, dict[str, Any]]:
+    """Identities of what a run keeps of the network, by the names of the files."""
+    model = dict(run.identity["model"])
+    kept = {
+        "trajectory.safetensors": {
+            "teacher": model.pop("process"),
+            "model": model,
+            "samples": request.trajectories,
+            "seed": request.seed,
+        }
+    }
+    if request.objective == "mixed":
+        every = range(1, T + 1) if request.tolerance is None else None
+        kept["statistics.safetensors"] = statistics_identity(run, "data", request.seed, every)
+        kept["heldout.safetensors"] = statistics_identity(run, "heldout", request.seed + 1, every)
+    return kept
 
 
 # Options that have a use with some objectives only.
@@ -127,30 +161,14 @@ OF_OBJECTIVES = {
 }
 
 
-def check_objective(objective: str, sampler: str, output: Path) -> None:
-    """Refuse options of another objective, and a folder with results of another one, which would be mixed with these."""
+def check_objective(objective: str) -> None:
+    """Refuse options of another objective."""
     for parameter, of in OF_OBJECTIVES.items():
         if given(parameter) and objective not in of:
             option = "--lambda" if parameter == "weight" else f"--{parameter.replace('_', '-')}"
             raise click.UsageError(
                 f"{option} is for --objective {' or '.join(of)}; with {objective} it would do nothing. Leave it out."
             )
-    path = output / "schedules.json"
-    if not path.is_file():
-        return
-    from ..schedule import ScheduleSet
-
-    there = ScheduleSet.load(path).options
-    found = there.get("objective", "elbo")
-    asked, found = (
-        f"--objective {name}" + (f" --sampler {of}" if name == "trajectory" else "")
-        for name, of in ((objective, sampler), (found, there.get("sampler")))
-    )
-    if asked != found:
-        raise ValueError(
-            f"{output}: holds schedules of {found}, and {asked} was asked for; their files would be mixed. Name another "
-            "folder with -o."
-        )
 
 
 def check_request(teacher: Denoiser, request: Request) -> None:
@@ -187,13 +205,15 @@ def evaluations_of(denoiser: Denoiser, choosing: Samples, scoring: Samples, requ
 def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: Say) -> Trajectory:
     """The teacher's trajectories, with the conditioning of the data if it has any."""
     from ..statistics.data import slice_conditioning
+    from ..statistics.progress import OtherWorkError
     from ..statistics.trajectory import PAIRED, estimate_trajectory
 
     count = request.trajectories if data.conditioning is None else min(request.trajectories, len(data))
     conditioning = slice_conditioning(data.conditioning, slice(0, count))
     batch_size = min(request.batch_size, 16)  # states of a whole batch are kept at every step
     mixed = request.objective == "mixed"  # whose paths are chosen on the grid of the statistics
-    trajectory = estimate_trajectory(
+    estimate = partial(
+        estimate_trajectory,
         teacher,
         count,
         request.seed,
@@ -204,6 +224,13 @@ def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: 
         progress=request.progress,
         checkpoint=path,
     )
+    try:
+        trajectory = estimate()
+    except OtherWorkError:  # of the same model, but another grid
+        if not request.overwrite:
+            raise
+        discard(path)
+        trajectory = estimate()
     say(f"{path}: {count} trajectories of {teacher.process.T} steps")
     return trajectory
 
@@ -218,7 +245,7 @@ def find_mixed(
     trajectory: Trajectory,
     output: Path,
     request: Request,
-    report: Callable[[], list[Path]],
+    run: Run,
 ) -> tuple[dict[str, Any], str]:
     """Schedules for bits/dim + λ · trajectory cost, scored as `find` scores; and the trade-off of each budget."""
     from ..costs.elbo import elbo_costs
@@ -227,12 +254,14 @@ def find_mixed(
     from ..objectives import mixed_schedules, trade_off
     from ..report.figures import save_figures
     from ..report.front import Front, FrontPoint
+    from ..report.page import write_page
     from ..report.text import comparison_table
 
     statistics, steps = _statistics(teacher, choosing, output / "statistics.safetensors", request)
     schedules = mixed_schedules(
         statistics, trajectory, request.weight, request.variance, request.decoder, request.max_budget
     )
+    schedules = named(schedules, run)
     schedules.save(output / "schedules.json")
     elbo, distance = elbo_costs(statistics, request.variance, request.decoder), trajectory_costs(trajectory)
     budgets = budgets_of(schedules, request.budgets)
@@ -241,7 +270,7 @@ def find_mixed(
         kept = [schedules[K].steps for K in budgets] + [point.steps for front in fronts.values() for point in front]
         steps = sorted({*steps, *(step for path in kept for step in path if step)})
     heldout = _estimate(teacher, scoring, output / "heldout.safetensors", request, request.seed + 1, steps)
-    comparison = compare(schedules, heldout)
+    comparison = replace(compare(schedules, heldout), run=run.id)
     comparison.save(output / "comparison.json")
     scores = elbo_costs(heldout, request.variance, request.decoder, elbo.fitted)
     front = Front(
@@ -261,7 +290,8 @@ def find_mixed(
             for K, points in fronts.items()
         },
     )
-    files = [front.save(output), *report(), *(output / name for name in ("schedules.json", "comparison.json"))]
+    files = [front.save(output, run.id), write_page(output), output / RECORD]
+    files += [*(output / name for name in ("schedules.json", "comparison.json"))]
     files += save_figures(comparison, schedules, output) + front.draw(output)
     result = {
         "objective": "mixed",

@@ -154,6 +154,11 @@ adaptive = options(
 skip_nonfinite = click.option(
     "--skip-nonfinite", is_flag=True, help="Leave out samples for which the network gives NaN or infinity, and say so."
 )
+overwrite = click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace what another run left in the output. Statistics of the same model, data, seed and steps are used again.",
+)
 output = options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--quiet", "-q", is_flag=True, help="Print only the result."),

@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runs.lock import Lock, ProgressError, check_free
+from ..runs.writing import remove_leftovers, write_text
 from .console import emit
 from .options import output
 
-
-def write_report(folder: Path, model: str, data: str, heldout: str | None) -> list[Path]:
-    """report.html, and run.json, which says by what command and from what it came: the end of a verb with results."""
-    from ..report.page import write_page
+if TYPE_CHECKING:
     from ..report.page.run import Run
 
-    words = click.get_current_context().find_root().obj
-    record = Run.of(words, model, data, heldout).save(folder)
-    return [write_page(folder), record]
+PATIENCE = 5.0  # seconds that a run has to finish writing
+
+
+def run_of(model: str, data: str, heldout: str | None, identity: Mapping[str, Any]) -> Run:
+    """This run of the command line, for run.json."""
+    from ..report.page.run import Run
+
+    return Run.of(click.get_current_context().find_root().obj, model, data, heldout, identity)
 
 
 @click.command("report", short_help="Write report.html and figures of DIR again.")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder to write them into, for a DIR that is read-only.  [default: DIR]",
+)
 @output
-def report_command(folder: Path, as_json: bool, quiet: bool) -> None:
+def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool) -> None:
     """Write report.html, figures and tables of DIR again, from its saved results: no network pass.
 
     DIR is what `dpstride find`, `demo` or `study` wrote; schedules.json with heldout.safetensors (or comparison.json) is
-    enough.
+    enough. While a run is writing DIR there is nothing to report: after five seconds of waiting that is said.
 
     \b
-    Example:
+    Examples:
       dpstride report out
+      dpstride report shared/out -o mine
     """
     from ..report.figures import save_figures
     from ..report.page import write_page
@@ -40,14 +55,37 @@ def report_command(folder: Path, as_json: bool, quiet: bool) -> None:
     from ..report.tables import save_tables
     from ..report.text import comparison_table
 
-    saved = Saved.read(folder)
-    files = [write_page(folder, saved)]
-    if saved.study is None:
-        table = folder / "table.txt"
-        table.write_text(comparison_table(saved.comparison) + "\n", encoding="utf-8")
-        files += [table, *save_figures(saved.comparison, saved.schedules, folder)]
-        files += [] if saved.front is None else saved.front.draw(folder)
-    else:
-        files += [*save_tables(saved.study, folder), *save_study_figures(saved.study, saved.schedules, folder)]
+    with _claimed(folder, target) as written:
+        saved = Saved.read(folder)
+        files = [write_page(written, saved)]
+        if saved.study is None:
+            files.append(write_text(written / "table.txt", comparison_table(saved.comparison) + "\n"))
+            files += save_figures(saved.comparison, saved.schedules, written)
+            files += [] if saved.front is None else saved.front.draw(written)
+        else:
+            files += save_tables(saved.study, written)
+            files += save_study_figures(saved.study, saved.schedules, written, folder / "features")
     result = {"report": str(files[0]), "files": [str(path) for path in files]}
     emit(as_json, result, saved.comparison.sentence() + "\n\nWritten: " + ", ".join(str(path) for path in files))
+
+
+@contextmanager
+def _claimed(folder: Path, target: Path | None) -> Iterator[Path]:
+    """The folder to write, locked; a run that is writing either is waited for a little, and then named."""
+    if not folder.is_dir():
+        raise click.UsageError(
+            f"{folder}: there is no such folder. Name one that `dpstride find`, `demo` or `study` wrote."
+        )
+    if target is not None and target.resolve() != folder.resolve():
+        check_free(folder, PATIENCE)
+        if (target / "schedules.json").exists():
+            raise ValueError(
+                f"{target}: holds results of its own, which these would be mixed with. Give another folder."
+            )
+    try:
+        with Lock(target or folder, patience=PATIENCE) as lock:
+            remove_leftovers(lock.folder)
+            yield lock.folder
+    except ProgressError as error:
+        remedy = "" if target is not None else " To write the report elsewhere, name a folder with -o."
+        raise ProgressError(f"{error}{remedy}") from error

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .claim import claims_file
 from .console import emit
 from .inputs import load_model, named_data
-from .options import VARIANCES, check_eta, complete_file, model_argument, model_option, output
+from .options import VARIANCES, check_eta, complete_file, model_argument, model_option, output, overwrite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 @click.option("--seed", default=0, show_default=True, help="Names the noise.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
 @model_option
+@overwrite
 @output
+@claims_file
 def sample_command(
     model: str,
     schedules: Path,
@@ -61,13 +64,15 @@ def sample_command(
     seed: int,
     batch_size: int,
     model_options: tuple[tuple[str, Any], ...],
+    overwrite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Samples of MODEL along a path of K steps: a PNG grid, or arrays.
 
     Images are drawn with the range of values that the schedules' data had. Interrupted, the same command goes on where it
-    was. It spreads over the processes of torchrun.
+    was; --overwrite gives up samples of another model, path or seed that were not finished. It spreads over the processes
+    of torchrun.
 
     \b
     Example:
@@ -108,7 +113,7 @@ def sample_command(
     with tqdm(total=count * budget, desc="sample", unit="eval", disable=True if quiet else None) as bar:
         sample_stream(
             chain, count, output, write, batch_size=batch_size, conditioning=condition,
-            conditioning_fingerprint=fingerprint, update=bar.update,
+            conditioning_fingerprint=fingerprint, update=bar.update, overwrite=overwrite,
         )  # fmt: skip
     emit(as_json, {"samples": str(output), "shape": shape}, f"{output}: {count} samples, {budget} steps")
 

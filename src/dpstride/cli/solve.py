@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .claim import claims_file
 from .console import emit
 from .options import costs, output
 
@@ -16,6 +17,7 @@ from .options import costs, output
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @costs
 @output
+@claims_file
 def solve_command(
     statistics: Path, output: Path, variance: Any, decoder: Any, max_budget: int | None, as_json: bool, quiet: bool
 ) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .claim import claims_folder
 from .console import emit, notes_of, sayer
 from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
+from .find import statistics_of_find
+from .folder import RECORD, begin, cost_options, identity_of_run
 from .inputs import check_costs, load_model, named_data, shared_note, split
 from .options import (
     DECODERS,
@@ -19,10 +23,11 @@ from .options import (
     model_argument,
     model_option,
     output,
+    overwrite,
     skip_nonfinite,
     work,
 )
-from .report import write_report
+from .report import run_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,7 +87,9 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @model_option
 @work
 @skip_nonfinite
+@overwrite
 @output
+@claims_folder
 def study_command(
     model: str,
     data: str,
@@ -104,6 +111,7 @@ def study_command(
     batch_size: int,
     data_range: Any,
     skip_nonfinite: bool,
+    overwrite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -111,16 +119,19 @@ def study_command(
 
     Paths are chosen on DATA, which is also what samples are compared with, and scored on held-out data. Writes
     report.html (a page that shows all of it), results.json, tables (.txt, .md, .tex) and figures (.svg, .png). Run again
-    after whatever stopped it, it goes on where it was; less than a minute is lost.
+    after whatever stopped it, it goes on where it was; less than a minute is lost. --samples may be raised later; a folder
+    with results of another model, other data or other options is refused, and --overwrite replaces them.
 
     \b
     Examples:
       dpstride study fashion-simple fashion-train --heldout fashion-test -o study
       dpstride study google/ddpm-cifar10-32 images/ -o study --samples 50000 --features inception
     """
+    from ..report.page import write_page
     from ..report.study_figures import save_study_figures
     from ..report.tables import save_tables, study_tables
     from ..schedule import ScheduleSet
+    from ..study.plan import choosing_steps
 
     say = sayer(quiet or as_json)
     check_eta(sampler, eta)
@@ -138,6 +149,11 @@ def study_command(
     say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
     notes = [f"Note: {note}" for note in (*study.notes, *study.few)]
     say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}", *notes]))
+    identity = identity_of_run("study", "elbo", loaded.denoiser, *parts, seed, _options(study))
+    run = run_of(model, data, heldout, identity)
+    if not dry_run:
+        process = loaded.denoiser.process
+        begin(output, run, statistics_of_find(run, choosing_steps(process), range(1, process.T + 1)), overwrite)
     expected = _expected_seconds(study)
     evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
     if dry_run:
@@ -149,12 +165,12 @@ def study_command(
         emit(as_json, result, f"Would make {evaluations:,} network evaluations, {in_words(expected)}.")
         return
     say(f"In all {evaluations:,} network evaluations, {in_words(expected)}, if nothing is there yet.")
-    results = study.run(output, say, progress=not quiet)
+    results = replace(study, run_id=run.id).run(output, say, progress=not quiet)
     if results is None:  # a helping process of a launch
         return
     files = [output / "results.json", *save_tables(results, output)]
     files += save_study_figures(results, ScheduleSet.load(output / "schedules.json"), output)
-    files = [*write_report(output, model, data, heldout), *files]
+    files = [write_page(output), output / RECORD, *files]
     text = [table.text() for table in study_tables(results)]
     text += [f"{results.sentence}\n"] if results.sentence else []
     text += [f"Note: {note}" for note in results.notes]
@@ -166,6 +182,14 @@ def study_command(
         "files": [str(path) for path in files],
     }
     emit(as_json, summary, "\n".join(text))
+
+
+def _options(study: Study) -> dict[str, Any]:
+    """What results depend on besides model, data and seed; how many samples are drawn, and along which paths, may grow."""
+    costs = cost_options(study.denoiser, study.variance, study.decoder, None)
+    features = None if study.extractor is None else study.extractor.describe()
+    options = {"sampler": study.sampler, "eta": study.eta, "features": features, "skip_nonfinite": study.skip_nonfinite}
+    return {**costs, **options}
 
 
 def _prepare(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .folder import named
 from .objectives import Request, Say, budgets_of
 
 if TYPE_CHECKING:
@@ -16,20 +17,21 @@ if TYPE_CHECKING:
 
     from ..denoiser import Denoiser
     from ..evaluate.endpoints import EndpointDistance
+    from ..report.page.run import Run
     from ..schedule import Schedule
     from ..statistics.data import Samples
     from ..statistics.trajectory_artefact import Trajectory
 
 
 def find_trajectory(
-    teacher: Denoiser, scoring: Samples, trajectory: Trajectory, output: Path, request: Request, say: Say
+    teacher: Denoiser, scoring: Samples, trajectory: Trajectory, output: Path, request: Request, say: Say, run: Run
 ) -> tuple[dict[str, Any], str]:
     """Schedules for a deterministic sampler, and how far they and others end from the teacher, from other noises."""
     from ..evaluate.ode_strides import karras_stride
     from ..objectives import trajectory_schedules
     from ..strides import even_stride, quadratic_stride
 
-    schedules = trajectory_schedules(trajectory, request.sampler, request.max_budget)
+    schedules = named(trajectory_schedules(trajectory, request.sampler, request.max_budget), run)
     schedules.save(output / "schedules.json")
     budgets = budgets_of(schedules, request.budgets)
     process = teacher.process
@@ -42,7 +44,7 @@ def find_trajectory(
     chosen = {
         (name, K): replace(stride(K), options=schedules.options) for name, stride in strides.items() for K in budgets
     }
-    distances = endpoint_distances(teacher, chosen, scoring, output / "endpoints.json", request, say)
+    distances = endpoint_distances(teacher, chosen, scoring, output / "endpoints.json", request, say, run)
     predicted = {K: math.sqrt(c) for K, c in zip(schedules.budgets, schedules.provenance["costs"], strict=True)}
     files = [str(output / name) for name in ("schedules.json", "endpoints.json", "trajectory.safetensors")]
     result = {
@@ -93,11 +95,14 @@ def endpoint_distances(
     path: Path,
     request: Request,
     say: Say,
+    run: Run,
 ) -> dict[tuple[str, int], EndpointDistance]:
     """Distances of every schedule's end points; what ``path`` holds of the same work is not done again."""
     from ..evaluate.endpoints import EndpointDistance, endpoint_distance
     from ..evaluate.sampling import sample
     from ..reading.documents import read_json_object
+    from ..reading.limits import UnreadableFileError
+    from ..runs.writing import write_json
     from ..statistics.data import slice_conditioning
     from ..statistics.progress import check_identity
     from ..strides import even_stride
@@ -114,9 +119,10 @@ def endpoint_distances(
         "seed": seed,
     }
     cells: dict[str, Any] = {}
-    if path.is_file():
+    with suppress(UnreadableFileError, FileNotFoundError):  # a damaged file is written again
         document = read_json_object(path)
         cells = document.pop("distances", {})
+        document.pop("run", None)
         check_identity(path, document, identity)
     ends: npt.NDArray[Any] | None = None
     found = {}
@@ -130,7 +136,7 @@ def endpoint_distances(
                 ).numpy()
             samples = sample(teacher, schedule, n, seed, None, conditioning, request.batch_size).numpy()
             cells[key] = asdict(endpoint_distance(samples, ends))
-            path.write_text(json.dumps({**identity, "distances": cells}, indent=1), encoding="utf-8")
+            write_json(path, {**identity, "run": run.id, "distances": cells})
         found[name, K] = EndpointDistance(**cells[key])
     say(f"{path}: {len(found)} paths from {n} other noises")
     return found

@@ -6,7 +6,6 @@ options and fitted numbers of the DP schedules; paths were chosen on other data.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from ..fitted import fields_of
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
+from ..runs.writing import write_json
 from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
 from ..strides import even_stride, quadratic_stride
@@ -47,6 +47,7 @@ class Comparison:
     seeds: dict[str, int]
     warnings: tuple[str, ...] = field(default=())
     raw: float | None = None  # bits/dim of writing the data's levels down as they are, without any model
+    run: str | None = None  # name of the run, which all files of one run carry
 
     @property
     def budgets(self) -> list[int]:
@@ -105,7 +106,7 @@ class Comparison:
     def save(self, path: str | Path) -> None:
         """Write as JSON."""
         document = {"format": FORMAT, **asdict(self)}
-        Path(path).write_text(json.dumps(_finite(document), indent=1, allow_nan=False), encoding="utf-8")
+        write_json(path, _finite(document))
 
     @classmethod
     def load(cls, path: str | Path) -> Comparison:

@@ -11,6 +11,7 @@ from typing import Any
 from .. import __version__
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
+from ..runs.writing import write_json
 
 
 class Kept:
@@ -46,6 +47,4 @@ class Kept:
         numbers = {
             name: [number if math.isfinite(number) else None for number in found] for name, found in self._lists.items()
         }
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
-        temporary.write_text(json.dumps({"identity": self._identity, "numbers": numbers}), encoding="utf-8")
-        temporary.replace(self._path)
+        write_json(self._path, {"identity": self._identity, "numbers": numbers}, indent=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -26,8 +27,8 @@ from torch import Tensor
 
 from ..fitted import fields_of
 from ..statistics.data import slice_conditioning
-from ..statistics.progress import Progress, check_identity
-from ..statistics.storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from ..statistics.progress import OtherWorkError, Progress, check_identity
+from ..statistics.storage import Arrays, DamagedFileError, is_replaceable, read_arrays, write_arrays
 from ..statistics.workers import current
 from .features.extractor import FeatureExtractor, to_levels
 from .sampling import Chain
@@ -58,13 +59,17 @@ def sample_stream(
     conditioning: Any = None,
     conditioning_fingerprint: str | None = None,
     update: Update = lambda evaluations: None,
+    overwrite: bool = False,
 ) -> None:
     """Hand samples 0 … n − 1 of ``chain`` [n, *shape], float32, to ``write``, which puts them into ``path``.
 
-    Until it has, what is drawn is kept in a folder beside ``path``. Helping processes of a launch write nothing.
+    Until it has, what is drawn is kept in a folder beside ``path``. Helping processes of a launch write nothing. What is
+    kept there of other samples is refused, or with ``overwrite`` given up.
     """
     identity = {"kind": "samples to keep", "conditioning": conditioning_fingerprint} | _identity_of(chain)
     store = _Store(Path(path), identity, chain.denoiser.at_once, update)
+    if overwrite and current().main:
+        store.give_up_others()
 
     def compute(unit: Unit) -> Arrays:
         first, count = unit
@@ -189,9 +194,14 @@ def _collect_features(
     """Go on from the features that the file holds, if it is there; a file of other work is refused."""
     done: dict[Unit, Arrays] = {}
     if current().main and store.path.is_file():
-        arrays, header = _read(store.path)
-        check_identity(store.path, json.loads(header["identity"]), store.identity)
-        done = {(0, len(arrays["features"])): arrays}
+        try:
+            arrays, header = _read(store.path)
+        except ValueError as error:
+            if not is_replaceable(store.path, error):
+                raise
+        else:
+            check_identity(store.path, json.loads(header["identity"]), store.identity)
+            done = {(0, len(arrays["features"])): arrays}
     header = {"format": FORMAT, "identity": json.dumps(store.identity)}
     found = store.collect(done, n, size, compute, received, lambda arrays: write_arrays(store.path, arrays, header))
     return None if found is None else ImageFeatures(found["features"], found["images"])
@@ -242,6 +252,13 @@ class _Store:
         """Tell of progress, one thread after the other."""
         with self.alone:
             self._update(items)
+
+    def give_up_others(self) -> None:
+        """Remove what is kept of other work."""
+        try:
+            Progress(self.folder, self.identity).close()
+        except OtherWorkError:
+            shutil.rmtree(self.folder)
 
     def collect(
         self,

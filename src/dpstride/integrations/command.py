@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
+
+from ..runs.writing import write_text
 
 
 @click.command("export")
@@ -53,7 +54,7 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
         case _:
             text = export.to_csv(schedule).rstrip("\n")
     if output is not None:
-        Path(output).write_text(text + "\n", encoding="utf-8")
+        write_text(output, text + "\n")
     _print(as_json, target, budget, output, text)
 
 

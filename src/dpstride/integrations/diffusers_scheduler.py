@@ -8,7 +8,6 @@ is the core's (`ForwardProcess`, `reverse_variance`), so a pipeline with it draw
 from __future__ import annotations
 
 import inspect
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..denoiser import Prediction
 from ..evaluate.likelihood import check_fitted, reverse_variance
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
+from ..runs.writing import write_json
 from ..schedule import Schedule, ScheduleSet, check_path
 from ..statistics.ode import multistep_coefficients
 from .loaded import UnsupportedModelError
@@ -111,7 +111,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         """A plain DDPMScheduler's config, with the schedules and our options in two files beside it."""
         super().save_pretrained(save_directory, *args, **kwargs)
         options = {"sampler": self.sampler, "variance": self.variance, "eta": self.eta}
-        (Path(save_directory) / OPTIONS_FILE).write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+        write_json(Path(save_directory) / OPTIONS_FILE, options, indent=2)
         self.schedules.save(Path(save_directory) / SCHEDULES_FILE)
 
     @classmethod

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .archives import check_one_directory, open_archive
-from .checkpoints import _Builder, _Name, read_members
+from .checkpoints import _Builder, read_members
 from .limits import UnreadableFileError
+from .pickles import Name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,27 +60,30 @@ def _gather(value: Any, name: str, found: dict[str, Tensor], path: Path) -> None
 class _ModuleBuilder(_Builder):
     """The builder of checkpoints, in which an object of the archive's own classes is the dictionary of its attributes."""
 
-    def _step(self, opcode: str, argument: Any) -> None:
-        match opcode:
-            case "GLOBAL" if argument.startswith((CLASS, LIST)):
-                self.stack.append(_Name(argument))
-            case "NEWOBJ":
-                arguments, kind = self.stack.pop(), self.stack.pop()
-                known = isinstance(kind, _Name) and kind.text.startswith(CLASS) and arguments == ()
-                self.check(known, "it makes an object that is not a module")
-                self.stack.append({})
-            case "BUILD":
-                state = self.stack.pop()
-                self.check(isinstance(state, dict) and self.stack[-1] == {}, "it sets attributes in an unusual way")
-                self.stack[-1].update(state)
-            case _:
-                super()._step(opcode, argument)
+    def name(self, text: str) -> Name:
+        """A class of the archive, a typed list, or what a checkpoint may mention."""
+        return Name(text) if text.startswith((CLASS, LIST)) else super().name(text)
 
-    def _build(self, function: Any, arguments: Any) -> Any:
-        if isinstance(function, _Name) and function.text.startswith(LIST):
-            self.check(
-                isinstance(arguments, tuple) and len(arguments) == 1 and isinstance(arguments[0], list),
-                "it builds a list of something that is not one",
-            )
-            return arguments[0]
-        return super()._build(function, arguments)
+    def step(self, opcode: str, argument: Any) -> None:
+        """Follow one instruction; one that makes an object makes an empty dictionary."""
+        if opcode != "NEWOBJ":
+            super().step(opcode, argument)
+            return
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        known = isinstance(kind, Name) and kind.text.startswith(CLASS) and arguments == ()
+        self.check(known, "it makes an object that is not a module")
+        self.stack.append({})
+
+    def set_state(self, target: Any, state: Any) -> None:
+        """Fill the dictionary of a new object."""
+        self.check(isinstance(state, dict) and target == {}, "it sets attributes in an unusual way")
+        target.update(state)
+
+    def call(self, function: str, arguments: tuple[Any, ...]) -> Any:
+        """A typed list is its list."""
+        if not function.startswith(LIST):
+            return super().call(function, arguments)
+        self.check(
+            len(arguments) == 1 and isinstance(arguments[0], list), "it builds a list of something that is not one"
+        )
+        return arguments[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..evaluate.comparison import Comparison
 from ..reading.text import printable
+from ..runs.writing import atomic
 from ..schedule import GIVEN, ScheduleSet
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles differ too.
@@ -31,17 +32,25 @@ def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | P
 
 def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> list[Path]:
     """What ``draw`` draws, as ``path``.svg and .png."""
-    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     draw(figure)
+    return write_figure(figure, path)
+
+
+def write_figure(figure: Any, path: Path) -> list[Path]:
+    """A matplotlib figure as ``path``.svg and .png; the same figure is the same file."""
+    from matplotlib import rc_context
+
     files = [path.with_suffix(suffix) for suffix in (".svg", ".png")]
-    with rc_context({"svg.hashsalt": path.name}):  # so that the same figure is the same file
-        for file in files:
-            figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
+    with rc_context({"svg.hashsalt": path.name}):
+        for target in files:
+            with atomic(target) as file:
+                kind = target.suffix[1:]
+                figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return files
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
+from ..runs.writing import write_json
+from .figures import write_figure
 
 FORMAT = "dpstride-front-1"
 NAME = "front.json"
@@ -46,11 +47,9 @@ class Front:
         points = {str(K): [asdict(point) for point in points] for K, points in self.budgets.items()}
         return {"format": FORMAT, "lambda": self.weight, "front": points}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write front.json into ``folder``."""
-        path = Path(folder) / NAME
-        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        return path
+    def save(self, folder: str | Path, run: str | None = None) -> Path:
+        """Write front.json into ``folder``, with the name of the ``run`` if it has one."""
+        return write_json(Path(folder) / NAME, self.to_dict() | ({} if run is None else {"run": run}))
 
     @classmethod
     def load(cls, path: str | Path) -> Front:
@@ -96,7 +95,4 @@ class Front:
         axes.set_title(f"What each budget can have; filled: λ = {self.weight:g}", fontsize=10)
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-        written = [Path(folder) / f"front.{suffix}" for suffix in ("svg", "png")]
-        for path in written:
-            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-        return written
+        return write_figure(figure, Path(folder) / "front")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+
+from ..runs.writing import atomic
 
 GAP = 128  # grey between images, which neither a white nor a black page makes glare
 
@@ -20,13 +22,8 @@ def save_samples(images: npt.NDArray[np.floating], path: str | Path, low: float 
     path = Path(path)
     if path.suffix != ".npy":
         check_drawable(images.shape)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
-    try:
-        _write(images, temporary, low, high)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic(path) as file:
+        _write(images, file, path.suffix, low, high)
 
 
 def check_drawable(shape: tuple[int, ...]) -> None:
@@ -35,17 +32,17 @@ def check_drawable(shape: tuple[int, ...]) -> None:
         raise ValueError(f"Only images [n, 1 or 3, H, W] can be drawn, not {shape}. Write them as .npy.")
 
 
-def _write(images: npt.NDArray[np.floating], path: Path, low: float, high: float) -> None:
-    if path.suffix == ".npy":
-        np.save(path, images)
+def _write(images: npt.NDArray[np.floating], file: IO[bytes], suffix: str, low: float, high: float) -> None:
+    if suffix == ".npy":
+        np.save(file, images)
         return
     levels = np.clip(np.floor((images - low) * (255.0 / (high - low)) + 0.5), 0, 255).astype(np.uint8)
-    if path.suffix == ".npz":
-        np.savez_compressed(path, images=np.moveaxis(levels, 1, -1))
+    if suffix == ".npz":
+        np.savez_compressed(file, images=np.moveaxis(levels, 1, -1))
         return
     from PIL import Image
 
-    Image.fromarray(_grid(levels)).save(path)
+    Image.fromarray(_grid(levels)).save(file, format="PNG")
 
 
 def _grid(levels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -29,13 +29,17 @@ REAL = "real images"
 Images = npt.NDArray[np.uint8]
 
 
-def save_study_figures(results: StudyResults, schedules: ScheduleSet, folder: str | Path) -> list[Path]:
-    """Write every figure as .svg and .png into ``folder``/figures; the paths written."""
+def save_study_figures(
+    results: StudyResults, schedules: ScheduleSet, folder: str | Path, features: Path | None = None
+) -> list[Path]:
+    """Write every figure as .svg and .png into ``folder``/figures; the paths written.
+
+    Samples are those in ``features``, which stands in the folder unless given.
+    """
     target = Path(folder) / "figures"
-    target.mkdir(parents=True, exist_ok=True)
     written = save_figures(results.comparison, schedules, target)
     figures: list[tuple[str, tuple[float, float], Callable[[Any], None]]] = []
-    rows = sample_rows(results, Path(folder) / "features")
+    rows = sample_rows(results, features or Path(folder) / "features")
     if rows:
         figures.append(("samples", _grid_size(rows), lambda figure: _draw_samples(figure, rows, results)))
     if results.distances:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..evaluate.comparison import STRIDES
 from ..reading.text import printable
+from ..runs.writing import write_text
 from ..study.results import Distance, StudyResults
 from .text import NAMES
 
@@ -196,7 +197,5 @@ def save_tables(results: StudyResults, folder: str | Path) -> list[Path]:
         ("md", [table.markdown() for table in tables] + [f"- {remark}\n" for remark in remarks]),
         ("tex", [table.latex() for table in tables]),
     ):
-        path = Path(folder) / f"tables.{suffix}"
-        path.write_text("\n".join(parts), encoding="utf-8")
-        written.append(path)
+        written.append(write_text(Path(folder) / f"tables.{suffix}", "\n".join(parts)))
     return written

@@ -348,10 +348,10 @@ def read_statistics(path: Path) -> Statistics:
         ) from error
 
 
-def write_safetensors(path: Path, tensors: Arrays, metadata: dict[str, Any], temporary_in: Path | None = None) -> None:
+def write_safetensors(path: Path, tensors: Arrays, metadata: dict[str, Any]) -> None:
     """Write arrays and metadata to ``path``, whole or not at all."""
     header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
-    write_arrays(path, tensors, header, temporary_in)
+    write_arrays(path, tensors, header)
 
 
 def read_safetensors(path: Path) -> tuple[Arrays, dict[str, Any]]:

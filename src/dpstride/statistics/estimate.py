@@ -27,7 +27,7 @@ from .noise import check_seed
 from .passes import Passes, warn_about_clipping
 from .progress import Progress, ProgressError, check_identity
 from .rows import Rows, identity_of, identity_of_statistics
-from .storage import Arrays
+from .storage import Arrays, is_replaceable
 from .units import Unit, cut
 from .workers import current
 
@@ -158,8 +158,8 @@ class _Work:
         self.workers.share(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse")]
         folder = None if path is None else artefact.progress_folder(path)
-        if path is not None and path.exists():
-            known.append(self._checked(artefact.read_statistics(path), path))
+        if path is not None and path.exists() and (found := _found(path)) is not None:
+            known.append(self._checked(found, path))
             if known[-1].evaluated[self.wanted].all() and folder is not None and not folder.exists():
                 return self._end(known[-1])
         with contextlib.nullcontext() if folder is None else Progress(folder, self.identity) as progress:
@@ -247,6 +247,16 @@ class _Work:
         return found
 
 
+def _found(path: Path) -> Statistics | None:
+    """Statistics that are there; None for a damaged file, which is written again."""
+    try:
+        return artefact.read_statistics(path)
+    except artefact.StatisticsFileError as error:
+        if is_replaceable(path, error):
+            return None
+        raise
+
+
 def _pieces(progress: Progress | None) -> Iterator[tuple[Unit, Arrays]]:
     for key, arrays in () if progress is None else progress.read():
         yield _unit_of(json.loads(key)), arrays
@@ -259,8 +269,7 @@ def _nonfinite(arrays: Arrays) -> list[int]:
 def _save(statistics: Statistics, path: Path, progress: Progress) -> None:
     tensors, metadata = artefact.to_tensors(statistics)
     try:
-        # A killed write leaves its temporary file in the folder, which the next run clears.
-        artefact.write_safetensors(path, tensors, metadata, temporary_in=progress.folder)
+        artefact.write_safetensors(path, tensors, metadata)
     except OSError as error:
         progress.flush()  # which may say the same
         raise ProgressError(

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .lock import BusyError, Lock, ProgressError
+from ..runs.lock import BusyError, Lock, ProgressError
+from ..runs.writing import remove_leftovers
 from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
 __all__ = ["BusyError", "OtherWorkError", "Progress", "ProgressError", "check_identity"]
@@ -56,10 +57,10 @@ class Progress:
         self._pending: list[tuple[str, Arrays]] = []
         self._pending_bytes = 0
         self._written = time.monotonic()
-        self._lock = Lock(self.folder)
+        self._lock = Lock(self.folder, own=True)
         try:
-            for leftover in self.folder.glob(".*.tmp"):  # of a killed run
-                leftover.unlink()
+            for place in (self.folder, self.folder.parent):  # the result is written beside it
+                remove_leftovers(place)
             found = sorted(path for path in self.folder.glob("*.safetensors") if path.stem.isdecimal())
             self._shards = [path for path in found if self._check(path)]
         except BaseException:

@@ -2,22 +2,24 @@
 
 Plain safetensors, so that anything can read them, with a checksum of contents and metadata in the header. They are
 written here rather than by the library for three reasons: arrays of gigabytes are not copied, a full disk is an OSError
-that says so, and contents reach the disk before the name does.
+that says so, and contents reach the disk before the name does (`dpstride.runs.writing`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..runs.writing import atomic
+
 Arrays = dict[str, npt.NDArray[Any]]
+_BEGIN = b'{"__metadata__":{"format":"dpstride-'
 _KINDS = {"f": "F", "i": "I", "u": "U"}
 
 
@@ -25,26 +27,13 @@ class DamagedFileError(ValueError):
     """A file that is not what was written: truncated, changed, or of another kind."""
 
 
-def write_arrays(path: Path, arrays: Arrays, header: dict[str, str], temporary_in: Path | None = None) -> None:
-    """Write to ``path``, atomically and durably: whatever happens, it holds all of the old or all of the new.
-
-    The temporary file stands beside it, or in ``temporary_in`` (on the same file system).
-    """
+def write_arrays(path: Path, arrays: Arrays, header: dict[str, str]) -> None:
+    """Write to ``path``, all or nothing; see `dpstride.runs.writing.atomic`."""
     arrays = {name: _plain(array) for name, array in arrays.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = (temporary_in or path.parent) / f".{path.name}.{os.getpid()}.tmp"
-    try:
-        with temporary.open("wb") as file:
-            file.write(_head(arrays, header | {"sha256": _digest(arrays, header)}))
-            for array in arrays.values():
-                file.write(array.reshape(-1).view(np.uint8).data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with atomic(path) as file:
+        file.write(_head(arrays, header | {"sha256": _digest(arrays, header)}))
+        for array in arrays.values():
+            file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -61,6 +50,32 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
     if found is not None and found != _digest({name: _plain(array) for name, array in arrays.items()}, header):
         raise DamagedFileError("its contents do not match its checksum")
     return arrays, header | ({} if found is None else {"sha256": found})
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """The header of a file of `write_arrays`, without a look at its arrays."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise DamagedFileError(f"not a whole safetensors file ({error!s:.300})") from error
+
+
+def is_remnant(path: Path) -> bool:
+    """Whether a damaged file was one of `write_arrays`: it begins like one, or is empty."""
+    with path.open("rb") as file:
+        begin = file.read(8 + len(_BEGIN))
+    return not begin or begin[8:] == _BEGIN
+
+
+def is_replaceable(path: Path, error: ValueError) -> bool:
+    """Whether a file that could not be read is one of ours, damaged, and so to be written again; a warning says so."""
+    if not isinstance(error.__cause__, DamagedFileError) or not is_remnant(path):
+        return False
+    warnings.warn(f"{path}: {error.__cause__!s:.300}; what it held is computed again.", stacklevel=3)
+    return True
 
 
 def to_bytes(arrays: Arrays) -> bytes:
@@ -98,13 +113,3 @@ def _head(arrays: Arrays, header: dict[str, str]) -> bytes:
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; some file systems cannot, and then need not."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

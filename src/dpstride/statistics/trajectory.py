@@ -29,9 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process import ForwardProcess
+from .artefact import StatisticsFileError
 from .ode import ddim_coefficients, multistep_coefficients
 from .progress import Progress, check_identity
-from .storage import Arrays
+from .storage import Arrays, is_replaceable
 from .trajectory_artefact import Trajectory
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def estimate_trajectory(
     }
     batch_size = max(1, min(int(batch_size), STATE_BYTES // (16 * grid.size * math.prod(denoiser.shape))))
     path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.exists():
-        found = Trajectory.load(path)
+    if path is not None and path.exists() and (found := _found(path)) is not None:
         check_identity(path, _identity_of(found), json.loads(json.dumps(identity)))
         return found
     sums: Arrays = {}
@@ -295,6 +295,16 @@ def _trajectory(denoiser: Denoiser, plan: _Plan, sums: Arrays, identity: dict[st
         probes=plan.probes,
         conditioning=identity["conditioning"],
     )
+
+
+def _found(path: Path) -> Trajectory | None:
+    """What is there; None for a damaged file, which is written again."""
+    try:
+        return Trajectory.load(path)
+    except StatisticsFileError as error:
+        if is_replaceable(path, error):
+            return None
+        raise
 
 
 def _identity_of(trajectory: Trajectory) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ..evaluate.comparison import Comparison
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
+from ..runs.writing import write_text
 from .agreement import Agreement
 from .plan import ALL
 
@@ -59,6 +60,7 @@ class StudyResults:
     agreement: Agreement | None = None
     notes: tuple[str, ...] = ()
     version: str = field(default=__version__)
+    run: str | None = None  # name of the run, which all files of one run carry
 
     @property
     def T(self) -> int:
@@ -137,10 +139,7 @@ class StudyResults:
         """Write as JSON, numbers to six digits."""
         document = asdict(self)
         document["curves"] = {stride: _columns(curve) for stride, curve in self.curves.items()}
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.tmp")
-        temporary.write_text(_text(_plain({"format": FORMAT, **document})), encoding="utf-8")
-        temporary.replace(target)
+        write_text(path, _text(_plain({"format": FORMAT, **document})))
 
     @classmethod
     def load(cls, path: str | Path) -> StudyResults:

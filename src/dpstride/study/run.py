@@ -56,6 +56,7 @@ class Study:
         skip_nonfinite: leave out samples of the data for which the network gives NaN or infinity, and say how many.
         names: how data are called in the results.
         notes: what else a reader of the results must know.
+        run_id: name of the run, for every result to carry.
     """
 
     denoiser: Denoiser
@@ -75,6 +76,7 @@ class Study:
     skip_nonfinite: bool = False
     names: tuple[str, str] = ("DATA", "held-out part of DATA")
     notes: tuple[str, ...] = ()
+    run_id: str | None = None
 
     def run(
         self, folder: str | Path, say: Callable[[str], None] = lambda text: None, progress: bool = True
@@ -88,8 +90,10 @@ class Study:
             (output / "features").mkdir(parents=True, exist_ok=True)
         statistics = self._estimate(output / "statistics.safetensors", self.choosing, self.seed, progress, say)
         schedules = schedules_from(statistics, self.variance, self.decoder)
+        if self.run_id is not None:
+            schedules = replace(schedules, provenance={**schedules.provenance, "run": self.run_id})
         heldout = self._estimate(output / "heldout.safetensors", self.scoring, self.seed + 1, progress, say)
-        comparison = compare(schedules, heldout)
+        comparison = replace(compare(schedules, heldout), run=self.run_id)
         notes = [*self.notes, *comparison.warnings]
         notes += [each.skipped_note for each in (statistics, heldout) if each.skipped]
         ablation = None
@@ -132,6 +136,7 @@ class Study:
             floor=floor,
             ablation=ablation,
             notes=tuple(dict.fromkeys(notes)),
+            run=self.run_id,
         )
         scored = [(each.budget, each.bpd, each.frechet) for each in results.comparable if each.bpd is not None]
         results = replace(results, agreement=agree(scored) if scored else None)

@@ -11,7 +11,7 @@ import torch
 
 from ..reading.checkpoints import read_checkpoint
 from ..reading.limits import UnreadableFileError
-from ..statistics.lock import ProgressError
+from ..runs.lock import ProgressError
 
 FORMAT = "dpstride-training-1"
 FILE = "checkpoint.pt"

@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
 from dpstride.reading.limits import UnreadableFileError
-from dpstride.statistics.lock import Lock
+from dpstride.runs.lock import Lock
 from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, remove_unfinished, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model

@@ -12,6 +12,7 @@ from ...costs.elbo import elbo_costs
 from ...costs.table import CostTable
 from ...evaluate.comparison import Comparison, check_provenance, compare
 from ...fitted import fields_of
+from ...reading.documents import read_json_object
 from ...reading.limits import UnreadableFileError
 from ...schedule import ScheduleSet
 from ...statistics.artefact import Statistics
@@ -92,6 +93,7 @@ class Saved:
                 f"{self.folder}: {NAME} is for λ = {self.front.weight:g} and schedules.json for "
                 f"{self.schedules.options['lambda']:g}, so they are of different runs. {AGAIN}"
             )
+        self._check_names()
         if self.costs is None:
             return
         for K in {self.schedules.budgets[0], self.comparison.best_budget, self.schedules.budgets[-1]}:
@@ -104,8 +106,37 @@ class Saved:
                     f"{said:.6f}, so they are of different runs. {AGAIN}"
                 )
 
+    def _check_names(self) -> None:
+        """Files carry the name of their run; those of version 0.1 and of single verbs carry none, and are judged by numbers."""
+        found = {
+            "schedules.json": self.schedules.provenance.get("run"),
+            "comparison.json": self.comparison.run,
+            "results.json": None if self.study is None else self.study.run,
+            **{name: _run_of(self.folder / name) for name in ("adaptive.json", NAME)},
+        }
+        record = None if self.run is None else self.run.id
+        named = record or next((run for run in found.values() if run is not None), None)
+        others = [name for name, run in found.items() if run not in (None, named)]
+        if self.costs is None and None in (made := (found["schedules.json"], self.comparison.run)) and any(made):
+            others.append("schedules.json" if made[0] is None else "comparison.json")  # no number tells
+        if record is not None and self.heldout.get("fingerprint") not in (None, self._heldout_of_run):
+            others.append("heldout.safetensors")
+        if others:
+            raise ValueError(
+                f"{self.folder}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} of another run than "
+                f"{'run.json' if record else 'the other files'} ({named}). {AGAIN}"
+            )
+
+    @property
+    def _heldout_of_run(self) -> Any:
+        return None if self.run is None else self.run.identity.get("heldout", {}).get("fingerprint")
+
 
 AGAIN = "Run the command that wrote them again."
+
+
+def _run_of(path: Path) -> Any:
+    return read_json_object(path).get("run") if path.is_file() else None
 
 
 def _costs(schedules: ScheduleSet, heldout: Statistics) -> CostTable:

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import html
 import json
-import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -20,6 +19,7 @@ from string import Template
 from typing import Any
 
 from ...reading.text import printable_lines
+from ...runs.writing import write_text
 from ..text import comparison_table
 from .document import page_document
 from .saved import Saved
@@ -34,14 +34,7 @@ def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
     found = saved or Saved.read(folder)
     comparison = found.comparison
     text = page_text(page_document(found), comparison.sentence(), comparison_table(comparison))
-    path = Path(folder) / NAME
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    return write_text(Path(folder) / NAME, text)
 
 
 def page_text(document: Mapping[str, Any], sentence: str, table: str) -> str:

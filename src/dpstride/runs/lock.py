@@ -1,0 +1,167 @@
+"""One run at a time on one output: a lock of the kernel on a file beside it, which no kill leaves behind.
+
+A run that writes a folder holds the file ``lock`` in it; one that writes a single file holds ``NAME.lock`` beside that. The
+two exclude each other in one folder, while runs that write different files in it do not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from ..reading.text import printable
+from .writing import hold, is_file_of
+
+_NAME = "lock"
+_OF_FILES = ".lock"
+_POLL = 0.1  # seconds
+LONGEST = ".progress"  # of what is added to the name of a file for things beside it
+
+
+class BusyError(OSError):
+    """Another run is working on the same output."""
+
+
+class ProgressError(OSError):
+    """Finished work could not be kept: a full disk, a read-only folder, a folder that was removed."""
+
+
+class Lock:
+    """Taken when made (`BusyError` names the process that has it), given back by `release` or at the end of a context.
+
+    The folder is made if need be, and goes with the lock if nothing else is in it and it was made for it.
+
+    Args:
+        folder: what only one run may write.
+        name: of the lock's file.
+        own: the folder is there for this work alone, so that it goes even if an earlier run made it.
+        patience: seconds to wait for another run to end.
+    """
+
+    def __init__(self, folder: Path, name: str = _NAME, own: bool = False, patience: float = 0.0) -> None:
+        self.folder, self.path = folder, folder / name
+        self._goes = own or not os.path.isdir(folder)
+        until = time.monotonic() + patience
+        while True:
+            try:
+                self._descriptor: int | None = _take(self.path)
+                break
+            except BusyError:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(_POLL)
+        try:
+            for rival in folder.glob(f"*{_OF_FILES}") if name == _NAME else [folder / _NAME]:
+                check_free(rival)
+        except BaseException:
+            self.release()
+            raise
+
+    @classmethod
+    def of_file(cls, path: Path) -> Lock:
+        """The lock of one output file; a name too long for what is kept beside it is refused, too."""
+        try:
+            os.lstat(path.with_name(path.name + LONGEST))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return cls(path.parent, path.name + _OF_FILES)
+
+    def release(self) -> None:
+        """Give it back; once is enough, twice does no harm."""
+        if self._descriptor is None:
+            return
+        with suppress(OSError):
+            if is_file_of(
+                self._descriptor, self.path
+            ):  # else the folder was removed, and another run may have made it anew
+                self.path.unlink()
+        if self._goes:
+            with suppress(OSError):  # something is in it
+                self.folder.rmdir()
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def check_free(path: Path, patience: float = 0.0) -> None:
+    """Refuse (`BusyError`) what a run is writing: ``path`` is a lock's file, or a folder that may hold one."""
+    path = path / _NAME if path.is_dir() else path
+    until = time.monotonic() + patience
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError:
+            return
+        try:
+            hold(descriptor, shared=True)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise _busy(path, descriptor) from None
+        except OSError:  # a file system without locks
+            return
+        finally:
+            os.close(descriptor)
+        time.sleep(_POLL)
+
+
+def _busy(path: Path, descriptor: int) -> BusyError:
+    owner = os.pread(descriptor, 1000, 0).decode(errors="replace") or "a process that has just started"
+    return BusyError(
+        f"{_output_of(path)}: another run is working on this output ({printable(owner, 200)}). Wait for it, stop it, or "
+        "give another output."
+    )
+
+
+def _unwritable(path: Path, error: OSError) -> ProgressError:
+    remedy = "a shorter name" if error.errno == errno.ENAMETOOLONG else "an output in a folder that can be written"
+    return ProgressError(f"{path}: cannot be written ({error.strerror}). Give {remedy}.")
+
+
+def _output_of(lock: Path) -> Path:
+    return lock.parent if lock.name == _NAME else lock.with_name(lock.name.removesuffix(_OF_FILES))
+
+
+def _take(path: Path) -> int:
+    """An open file that holds the lock; the kernel gives it back however the process ends."""
+    for last_try in (False, False, True):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not last_try:
+                continue  # a run that has just ended removed the folder between the two
+            raise _unwritable(_output_of(path), error) from error
+        try:
+            hold(descriptor)
+        except BlockingIOError:
+            busy = _busy(path, descriptor)
+            os.close(descriptor)
+            raise busy from None
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK):
+                raise
+            warnings.warn(f"{path.parent}: this file system has no locks; start no second run there.", stacklevel=4)
+        if is_file_of(descriptor, path):
+            with suppress(OSError):  # a full disk; the lock holds without its owner's name
+                since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode(), 0)
+            return descriptor
+        os.close(descriptor)
+    raise BusyError(f"{path.parent}: other runs come and go on this output. Give another output.")

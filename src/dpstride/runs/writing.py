@@ -1,0 +1,145 @@
+"""The one way in which dpstride writes a file: all of the new content under its name, or all of the old.
+
+Contents go to a temporary file in the same folder, reach the disk, and only then get the name. The writer holds a lock of
+the kernel on the temporary file, so that one which a kill left behind can be told from one that is being written, by
+anyone, at any time: see `remove_leftovers`. A test finds every other place that opens a file for writing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+_PREFIX, _SUFFIX = ".dpstride-", ".tmp"  # not made of the file's own name, which may be as long as names can be
+_numbers = itertools.count()
+
+
+class WriteError(OSError):
+    """A file could not be written: a full disk, a read-only folder, a folder that was removed. The old one is kept."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        reason = error.strerror or str(error)
+        kept = " What was there before is kept." if os.path.isfile(path) else ""
+        super().__init__(
+            f"{path}: could not be written ({reason}).{kept} Put this right and run the same command again."
+        )
+        self.strerror = reason
+
+
+@contextmanager
+def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file open for writing, which becomes ``path`` when the context ends, whole and durable, or not at all.
+
+    Folders on the way are made. Whatever goes wrong, `WriteError` names the file, what was there stays, and the temporary
+    file goes.
+    """
+    named, temporary = Path(path), None
+    try:
+        if _is_stream(named):  # which has no old content to keep
+            with named.open("wb") as file:
+                yield file
+            return
+        target = Path(os.path.realpath(named))  # a link stays one
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary, descriptor = _create(target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise WriteError(named, error) from error
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Write a whole file; its path."""
+    with atomic(path) as file:
+        file.write(content)
+    return Path(path)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a whole file in UTF-8, with line ends as they are; its path."""
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str | os.PathLike[str], document: Any, indent: int | None = 1) -> Path:
+    """Write a JSON document, which may not hold NaN or infinity; its path."""
+    return write_text(path, json.dumps(document, indent=indent, allow_nan=False) + "\n")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files of runs that were killed, and of no run that is writing now."""
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR)
+            try:
+                hold(descriptor)
+                path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _create(folder: Path) -> tuple[Path, int]:
+    """A new file in ``folder`` that `remove_leftovers` leaves alone."""
+    while True:
+        path = folder / f"{_PREFIX}{os.getpid()}-{next(_numbers)}{_SUFFIX}"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:  # of a killed process with the same number
+            continue
+        try:
+            hold(descriptor)
+        except BlockingIOError:  # somebody takes it for a leftover
+            os.close(descriptor)
+            continue
+        except OSError:  # a file system without locks, where nobody removes leftovers
+            return path, descriptor
+        if is_file_of(descriptor, path):
+            return path, descriptor
+        os.close(descriptor)
+
+
+def hold(descriptor: int, shared: bool = False) -> None:
+    """Lock an open file until it is closed or the process ends; BlockingIOError if another one has it."""
+    import fcntl
+
+    fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether ``path`` is a pipe or a device, such as /dev/stdout."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def is_file_of(descriptor: int, path: Path) -> bool:
+    """Whether ``path`` still names this open file: somebody may have removed it since it was opened."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; some file systems cannot, and then need not."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
