@@ -13,7 +13,8 @@ from dpstride import ForwardProcess, Statistics, elbo_costs, estimate, schedules
 from dpstride.evaluate.comparison import compare
 from dpstride.statistics import artefact
 from dpstride.statistics.bins import BinnedRows
-from dpstride.statistics.interpolate import fill, noise_coordinate
+from dpstride.statistics.coordinate import noise_coordinate
+from dpstride.statistics.interpolate import fill
 from gaussian import Array, gaussian_denoiser, ideal_statistics
 
 T = 40

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ..costs.elbo import check_options
 from ..process import ForwardProcess
 from ..statistics.artefact import Statistics
-from ..statistics.interpolate import fill, noise_coordinate
+from ..statistics.coordinate import breaks, noise_coordinate
+from ..statistics.interpolate import fill, predicts_of
 from .regret import Belief, believe
 from .report import AdaptiveReport, Regret, Stopped, samples_for
 
@@ -119,8 +120,8 @@ def refine(
     if not (isinstance(tolerance, (int, float)) and 0.0 < tolerance < math.inf):
         raise ValueError(f"tolerance must be a positive number of bits/dim, not {tolerance!r}.")
     limit = process.T if max_steps is None else min(_check_max_steps(max_steps, process.T), process.T)
-    u = noise_coordinate(process, data_square)
-    steps = first_steps(u, min(FIRST, limit))
+    u = noise_coordinate(process, data_square)  # where data are visible at all: the first look goes there
+    steps = opening_steps(process, u, limit)
     rounds = 0
     while True:
         rounds += 1
@@ -132,7 +133,8 @@ def refine(
         if stopped is not None:
             break
         added = max(ADDED, steps.size // 4)
-        steps = np.union1d(steps, next_steps(belief, u, min(added, limit - steps.size)))
+        along = noise_coordinate(process, data_square, predicts_of(statistics))
+        steps = np.union1d(steps, next_steps(belief, u, along, min(added, limit - steps.size)))
     needed = None
     if stopped == "noise":
         needed = samples_for(statistics.samples, float(belief.upper.max()), tolerance)
@@ -157,6 +159,14 @@ def refine(
     return fill(statistics, mask), report
 
 
+def opening_steps(process: ForwardProcess, u: npt.NDArray[np.float64], limit: int) -> npt.NDArray[np.int64]:
+    """Those of the first round: even in ``u``, and both sides of the process's own jumps and kinks; ``limit`` at most."""
+    known = breaks(process)
+    if process.T <= FIRST or limit - known.size < 4:
+        return first_steps(u, min(FIRST, limit))
+    return np.union1d(first_steps(u, min(FIRST, limit - known.size)), known)
+
+
 def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
     """About ``count`` grid indices even in the noise coordinate ``u``, 1 and T among them."""
     T = u.size - 1
@@ -169,14 +179,19 @@ def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]
     return steps[np.linspace(0, steps.size - 1, max(count, 2)).round().astype(np.int64)]
 
 
-def next_steps(belief: Belief, u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
-    """The middles, in ``u``, of the gaps on which most cost hangs, and of the widest where too few are worth it."""
+def next_steps(
+    belief: Belief, u: npt.NDArray[np.float64], along: npt.NDArray[np.float64], count: int
+) -> npt.NDArray[np.int64]:
+    """The middles of the gaps on which most cost hangs, and of the widest in ``u`` where too few are worth it.
+
+    The middle is that in ``along``, the coordinate in which the gap is filled.
+    """
     width = u[belief.gaps[:, 1]] - u[belief.gaps[:, 0]]
     order = np.lexsort([-width, -np.where(belief.worth, belief.weights, 0.0)])
     middles = []
     for low, high in belief.gaps[order[:count]].tolist():
         inside = np.arange(low + 1, high)
-        middles.append(int(inside[np.abs(u[inside] - 0.5 * (u[low] + u[high])).argmin()]))
+        middles.append(int(inside[np.abs(along[inside] - 0.5 * (along[low] + along[high])).argmin()]))
     return np.array(middles, dtype=np.int64)
 
 

@@ -70,7 +70,7 @@ class _Judge(Candidates):
         """`unknown` of ln Σ e²; of learned variances, of what short steps cost and of what long ones do. [2, n]"""
         where = np.searchsorted(self.grid, self.known)
         if not self.learned or self.grid.size == 1:  # a single time has no steps above 0
-            error, worth = self.unknown(np.log(np.maximum(self.squared_error[where] @ weights, 1e-300)))
+            error, worth = self._error_unknown(weights)
             return np.stack([error, error]), worth
         missed = self._learned_misses()
         # The first time has no steps of its own; it is given the level of the second.
@@ -81,6 +81,18 @@ class _Judge(Candidates):
             for column, reach in enumerate(REACHES)
         ]
         return np.stack([error for error, _ in of_reach]), np.any([worth for _, worth in of_reach], axis=0)
+
+    def _error_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """`unknown` of ln Σ e², which is interpolated as the error of what the network predicts."""
+        squared = self.squared_error[np.searchsorted(self.grid, self.known)] @ weights
+        least = 0.1 * squared[:, :1]  # a stretched replicate must not take it below zero
+        return self.unknown(np.log(np.maximum(np.maximum(squared, least), 1e-300) * self.gain[self.known, None]))
+
+    def _decoder_unknown(self, decoder: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """`unknown` of the decoder's cost, in nats, beyond what Σ e² says of it."""
+        rough, _ = self.rough_decoder
+        error, worth = self.unknown((decoder / rough[:, None])[np.searchsorted(self.grid, self.known)])
+        return np.where(np.isfinite(rough), rough, 0.0) * error, worth
 
     def _learned_misses(self) -> Array:
         """ln of what steps from each evaluated time would cost by the other times, less what they do. [known, reaches]"""
@@ -123,8 +135,8 @@ class _Judge(Candidates):
 
         known, count = self.place.u[self.known], self.known.size
         # By evaluated time: squares of what the others miss there, beyond what noise explains; and of what they would miss
-        # if the error in the middle of a gap as wide as 1 were 1.
-        excess, scale, noise = np.zeros((3, count))
+        # if the error in the middle of a gap as wide as 1 were 1, at its place in the gap and at no place too near an end.
+        excess, scale, inside, noise = np.zeros((4, count))
         for j in range(1, count - 1):
             others = np.delete(np.arange(count), j)
             by_cubic = PchipInterpolator(known[others], levels[others])(known[j]) - levels[j]
@@ -132,7 +144,7 @@ class _Judge(Candidates):
             width = known[j + 1] - known[j - 1]
             w = (known[j] - known[j - 1]) / width
             excess[j] = (by_cubic[0] if missed is None else missed[j]) ** 2 - explained
-            scale[j] = (max(4.0 * w * (1.0 - w), 0.25) * width**2) ** 2
+            scale[j], inside[j] = ((each * width**2) ** 2 for each in (4.0 * w * (1.0 - w), max(4.0 * w * (1.0 - w), 0.25)))
             # What samples share at all t cancels in the miss; the noise of t and about half that of two others is left.
             noise[j] = math.sqrt(explained / 1.5)
         # A single miss may be small by chance: those around are asked too, and the larger answer is believed.
@@ -140,7 +152,7 @@ class _Judge(Candidates):
             np.convolve(squares, np.ones(2 * NEIGHBOURS + 1))[NEIGHBOURS : NEIGHBOURS + count]
             for squares in (excess, scale)
         ]
-        alone, pooled = (each / np.maximum(size, 1e-300) for each, size in ((excess, scale), around))
+        alone, pooled = (each / np.maximum(size, 1e-300) for each, size in ((excess, inside), around))
         curvature = np.sqrt(np.maximum(np.maximum(alone, pooled), 0.0))
         noise[[0, -1]] = noise[[min(1, count - 1), max(count - 2, 0)]]
         # The error of a monotone cubic falls with the square of the gap at least.
@@ -156,32 +168,34 @@ class _Judge(Candidates):
         """Regret of the paths that the estimate chooses, in every replicate."""
         weights = self._resampled(rng)
         decoder = self.decoder @ weights
-        where = np.searchsorted(self.grid, self.known)
         row_error, row_worth = self._row_unknown(weights)
-        decoder_error, decoder_worth = self.unknown(decoder[where])
+        error, error_worth = self._error_unknown(weights)
+        decoder_error, decoder_worth = self._decoder_unknown(decoder)
+        _, in_proportion = self.rough_decoder  # to Σ e²
         still = np.ones((2, self.grid.size))
         estimate = self.table(self.steps(self.sizes, still), decoder[:, 0], max(budgets))
         chosen = [estimate.best(K) for K in budgets]
         gap = np.searchsorted(self.known, self.grid)  # of the candidates below known[gap] and above known[gap - 1]
-        moves = rng.standard_t(2 * NEIGHBOURS + 1, (2, self.known.size, REPLICATES))  # from as many misses
+        moves = rng.standard_t(2 * NEIGHBOURS + 1, (3, self.known.size, REPLICATES))  # from as many misses
         regret = np.empty((REPLICATES, len(budgets)))
         need = np.zeros(self.known.size)
         for r in range(REPLICATES):
             factor = np.exp(row_error * moves[0, gap, r])  # short and long steps are off together
-            shifted = decoder[:, r + 1] + decoder_error * moves[1, gap, r]
+            shifted = decoder[:, r + 1] + in_proportion * np.expm1(error * moves[1, gap, r])
+            shifted += decoder_error * moves[2, gap, r]
             there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)
             here = [estimate.costs(path).sum() - estimate.least[K] for (path, _), K in zip(best, budgets, strict=True)]
             regret[r] = np.maximum(there, here)
             for path, costs in best:
                 np.add.at(need, gap[path[:-1] - 1], costs * row_error.max(axis=0)[path[:-1] - 1])
-                need[gap[path[-2] - 1]] += decoder_error[path[-2] - 1]
+                need[gap[path[-2] - 1]] += (decoder_error + in_proportion * error)[path[-2] - 1]
         open_gaps = np.flatnonzero(np.diff(self.known) > 1) + 1
         return Belief(
             budgets,
             regret / (self.dims * LN2),
             np.stack([self.known[open_gaps - 1], self.known[open_gaps]], axis=1),
             need[open_gaps] / (REPLICATES * self.dims * LN2),
-            (row_worth | decoder_worth)[open_gaps],
+            (row_worth | error_worth | decoder_worth)[open_gaps],
         )
 
     def _resampled(self, rng: np.random.Generator) -> Array:
