@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ..costs.steps import fixed_step, step_row
 from ..statistics.artefact import Statistics
+from ..statistics.coordinate import monotone_cubic
 from ..statistics.interpolate import fill
 from .candidates import REACHES, Array, Candidates, Indices
 
@@ -131,15 +132,13 @@ class _Judge(Candidates):
         standard deviation at every candidate, and for the gap below each evaluated time whether it exceeds, in the middle,
         the noise that a row evaluated there would have of its own.
         """
-        from scipy.interpolate import PchipInterpolator
-
         known, count = self.place.u[self.known], self.known.size
         # By evaluated time: squares of what the others miss there, beyond what noise explains; and of what they would miss
         # if the error in the middle of a gap as wide as 1 were 1, at its place in the gap and at no place too near an end.
         excess, scale, inside, noise = np.zeros((4, count))
         for j in range(1, count - 1):
             others = np.delete(np.arange(count), j)
-            by_cubic = PchipInterpolator(known[others], levels[others])(known[j]) - levels[j]
+            by_cubic = monotone_cubic(known[others], levels[others])(known[j]) - levels[j]
             explained = float(by_cubic[1:].var())
             width = known[j + 1] - known[j - 1]
             w = (known[j] - known[j - 1]) / width

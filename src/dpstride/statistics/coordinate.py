@@ -7,10 +7,15 @@ exact coefficients.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from ..process import ForwardProcess
+
+if TYPE_CHECKING:
+    from scipy.interpolate import CubicHermiteSpline
 
 Array = npt.NDArray[np.float64]
 FLAT_BELOW = 0.1  # of the snr at which the data's whole square equals the noise: nothing changes further out
@@ -32,6 +37,32 @@ def noise_coordinate(process: ForwardProcess, data_square: float, predicts: str 
     # The second term keeps u rising where snr is so far below c that it is lost in rounding.
     u[1:] = -np.log(snr + flat) + 1e-9 * np.arange(process.T)
     return u
+
+
+def monotone_cubic(u: Array, values: Array) -> CubicHermiteSpline:
+    """The curve through ``values`` [n, ...] at ``u`` [n], n > 1: cubic, and monotone between any two of them (Steffen 1990).
+
+    Slopes are those of the parabola through three neighbours, as long as no value is overshot. Unlike those of PCHIP they are
+    right to second order where a gap is far wider than the next, as it is beside a jump.
+    """
+    from scipy.interpolate import CubicHermiteSpline
+
+    h = np.diff(u).reshape(-1, *[1] * (values.ndim - 1))
+    secant = np.diff(values, axis=0) / h
+    slope = np.concatenate([secant[:1], secant[:1], secant[1:]])[: len(values)]
+    if len(values) > 2:
+        left, right, a, b = secant[:-1], secant[1:], h[:-1], h[1:]
+        inner = (left * b + right * a) / (a + b)
+        first = secant[0] + (secant[0] - secant[1]) * h[0] / (h[0] + h[1])
+        last = secant[-1] + (secant[-1] - secant[-2]) * h[-1] / (h[-1] + h[-2])
+        least = np.minimum(np.abs(left), np.abs(right))
+        inner = np.where(left * right > 0.0, np.sign(left) * np.minimum(np.abs(inner), 2.0 * least), 0.0)
+        ends = [
+            np.where(end * near > 0.0, np.sign(near) * np.minimum(np.abs(end), 2.0 * np.abs(near)), 0.0)
+            for end, near in ((first, secant[0]), (last, secant[-1]))
+        ]
+        slope = np.concatenate([ends[0][None], inner, ends[1][None]])
+    return CubicHermiteSpline(u, values, slope)
 
 
 def output_gain(process: ForwardProcess, predicts: str) -> Array:

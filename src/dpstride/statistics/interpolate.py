@@ -19,7 +19,7 @@ from ..process import ForwardProcess
 from . import artefact, kernels
 from .artefact import BLOCK_NODES, Statistics
 from .bins import MOMENTS, BinnedRows, chebyshev_matrix, chebyshev_nodes
-from .coordinate import noise_coordinate, output_gain
+from .coordinate import monotone_cubic, noise_coordinate, output_gain
 from .decoder import rough_nats
 
 Array = npt.NDArray[np.float64]
@@ -99,13 +99,11 @@ def predicts_of(statistics: Statistics) -> str:
 
 def interpolate(u: Array, values: Array, mask: Mask) -> Array:
     """Monotone cubic interpolation in ``u`` of ``values`` [T + 1] that are known where ``mask``; row 0 is left alone."""
-    from scipy.interpolate import PchipInterpolator
-
     known = np.flatnonzero(mask[1:]) + 1
     result = values.copy()
     if known.size > 1:
         wanted = np.flatnonzero(~mask[1:]) + 1
-        result[wanted] = PchipInterpolator(u[known], values[known])(u[wanted])
+        result[wanted] = monotone_cubic(u[known], values[known])(u[wanted])
     return result
 
 
