@@ -28,8 +28,17 @@ from .candidates import REACHES, Array, Candidates, Indices
 
 LN2 = math.log(2.0)
 NEIGHBOURS = 2  # on either side, whose misses count too where one evaluated time is left out
+BEND = 3.0  # nats of log-SNR within which a curve may turn from one line to another
 CONFIDENCE = 0.95
 REPLICATES = 200
+
+
+def _growth(width: Any) -> Any:
+    """How the error in the middle of a gap grows with its width.
+
+    That of a cubic falls with the square at least, once the gap is narrower than what bends in it: a few nats of log-SNR.
+    """
+    return width**2 / (1.0 + (width / BEND) ** 2)
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,9 @@ class _Judge(Candidates):
             width = known[j + 1] - known[j - 1]
             w = (known[j] - known[j - 1]) / width
             excess[j] = (by_cubic[0] if missed is None else missed[j]) ** 2 - explained
-            scale[j], inside[j] = ((each * width**2) ** 2 for each in (4.0 * w * (1.0 - w), max(4.0 * w * (1.0 - w), 0.25)))
+            scale[j], inside[j] = (
+                (part * _growth(width)) ** 2 for part in (4.0 * w * (1.0 - w), max(4.0 * w * (1.0 - w), 0.25))
+            )
             # What samples share at all t cancels in the miss; the noise of t and about half that of two others is left.
             noise[j] = math.sqrt(explained / 1.5)
         # A single miss may be small by chance: those around are asked too, and the larger answer is believed.
@@ -154,8 +165,7 @@ class _Judge(Candidates):
         alone, pooled = (each / np.maximum(size, 1e-300) for each, size in ((excess, inside), around))
         curvature = np.sqrt(np.maximum(np.maximum(alone, pooled), 0.0))
         noise[[0, -1]] = noise[[min(1, count - 1), max(count - 2, 0)]]
-        # The error of a monotone cubic falls with the square of the gap at least.
-        middle = np.maximum(curvature[1:], curvature[:-1]) * np.diff(known) ** 2
+        middle = np.maximum(curvature[1:], curvature[:-1]) * _growth(np.diff(known))
         worth = middle > 0.5 * (noise[1:] + noise[:-1])
         w = self.place.weight[self.grid]
         middle, worth = np.concatenate([[0.0], middle]), np.concatenate([[False], worth])
