@@ -29,6 +29,7 @@ from .candidates import REACHES, Array, Candidates, Indices
 LN2 = math.log(2.0)
 NEIGHBOURS = 2  # on either side, whose misses count too where one evaluated time is left out
 BEND = 3.0  # nats of log-SNR within which a curve may turn from one line to another
+APART = 0.125  # of a gap: how far from its ends a time has to be for what is missed there to tell anything
 CONFIDENCE = 0.95
 REPLICATES = 200
 
@@ -39,6 +40,19 @@ def _growth(width: Any) -> Any:
     That of a cubic falls with the square at least, once the gap is narrower than what bends in it: a few nats of log-SNR.
     """
     return width**2 / (1.0 + (width / BEND) ** 2)
+
+
+def _around(known: Array, j: int) -> tuple[int, int]:
+    """The nearest evaluated times on either side that leave j well inside their gap.
+
+    The two sides of a kink lie next to each other: one that is left out alone is told by the other, and nothing is tested.
+    """
+    low, high = j - 1, j + 1
+    while high < known.size - 1 and known[high] - known[j] < APART * (known[high] - known[low]):
+        high += 1
+    while low > 0 and known[j] - known[low] < APART * (known[high] - known[low]):
+        low -= 1
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -146,11 +160,12 @@ class _Judge(Candidates):
         # if the error in the middle of a gap as wide as 1 were 1, at its place in the gap and at no place too near an end.
         excess, scale, inside, noise = np.zeros((4, count))
         for j in range(1, count - 1):
-            others = np.delete(np.arange(count), j)
+            low, high = _around(known, j)
+            others = np.delete(np.arange(count), np.arange(low + 1, high))
             by_cubic = monotone_cubic(known[others], levels[others])(known[j]) - levels[j]
             explained = float(by_cubic[1:].var())
-            width = known[j + 1] - known[j - 1]
-            w = (known[j] - known[j - 1]) / width
+            width = known[high] - known[low]
+            w = (known[j] - known[low]) / width
             excess[j] = (by_cubic[0] if missed is None else missed[j]) ** 2 - explained
             scale[j], inside[j] = (
                 (part * _growth(width)) ** 2 for part in (4.0 * w * (1.0 - w), max(4.0 * w * (1.0 - w), 0.25))
