@@ -141,7 +141,8 @@ class Flawed:
         even *= 1.0 / even.std()
         x, noise = (each.ravel()[:, None] for each in np.meshgrid(even, even))
         pairs = self.statistics(
-            self.data(np.broadcast_to(x, (nodes**2, self.variances.size))), lambda t: np.broadcast_to(noise, (nodes**2, self.variances.size))
+            self.data(np.broadcast_to(x, (nodes**2, self.variances.size))),
+            lambda t: np.broadcast_to(noise, (nodes**2, self.variances.size)),
         )
         mean = {
             name: None if (value := getattr(pairs, name)) is None else value.mean(axis=-1, keepdims=True)

@@ -97,7 +97,15 @@ def estimate_adaptively(
         )  # fmt: skip
 
     return refine(
-        denoiser.process, evaluate, data_square, options, wanted, tolerance, max_steps, finish, predicts=denoiser.predicts
+        denoiser.process,
+        evaluate,
+        data_square,
+        options,
+        wanted,
+        tolerance,
+        max_steps,
+        finish,
+        predicts=denoiser.predicts,
     )
 
 

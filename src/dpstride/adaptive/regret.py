@@ -122,8 +122,8 @@ class _Judge(Candidates):
         """ln of what steps from each evaluated time would cost by the other times, less what they do. [known, reaches]"""
         missed = np.zeros((self.known.size, len(REACHES)))
         for row, t in enumerate(self.known[1:-1].tolist(), start=1):
-            others = np.isin(np.arange(self.process.T + 1), self.known)
-            others[t] = False
+            low, high = _around(self.place.u[self.known], row)
+            others = np.isin(np.arange(self.process.T + 1), np.delete(self.known, np.arange(low + 1, high)))
             i = int(np.searchsorted(self.grid, t))
             at = np.array([self._reached(i, reach)[0] for reach in REACHES])
             filled = fill(self.needed, others, rows=[t])

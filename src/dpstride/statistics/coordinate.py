@@ -89,6 +89,8 @@ def breaks(process: ForwardProcess) -> npt.NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     step = np.abs(np.diff(process.log_snr[1:]))  # from grid index i + 1 to i + 2
     change = np.diff(np.log(step))  # at grid index i + 2
+    if process.f[-1] == 0.0:  # pure noise is always infinitely far in log-SNR, so the angle says whether it is far
+        change[-1] = np.diff(np.log(np.diff(np.arctan2(process.g, process.f)[-3:])))[0]
     beyond = np.array([_beyond_others(change, i) for i in range(change.size)])
     strongest = np.argsort(-beyond, kind="stable")[:MOST_BREAKS]
     at = strongest[beyond[strongest] > 0.0]
