@@ -6,7 +6,8 @@ and one normal number, and its expectations are double integrals, here sums over
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
@@ -14,8 +15,6 @@ from scipy.stats import norm
 from dpstride import ForwardProcess, Statistics
 from dpstride.statistics.artefact import DataRange
 from gaussian import Array, discretised_nats, posterior_of_clean
-
-LAWS_T = 1000
 
 
 def zero_terminal(T: int) -> ForwardProcess:
@@ -106,13 +105,13 @@ class Flawed:
         low, step = self.data_range.low, self.data_range.step
         return low + step * np.rint((x_0.clip(low, self.data_range.high) - low) / step)
 
-    def statistics(self, x_0: Array, noise_of: object) -> Statistics:
+    def statistics(self, x_0: Array, noise_of: Callable[[int], Array]) -> Statistics:
         """Of samples x_0 [N, dims], whose noise at t is noise_of(t)."""
         T, dims = self.process.T, x_0.shape[1]
         squared, decoder = np.zeros((2, T + 1, len(x_0)))
         levels = self.data_range.levels
         for t in range(1, T + 1):
-            e = self.errors(x_0, noise_of(t), t)  # type: ignore[operator]
+            e = self.errors(x_0, noise_of(t), t)
             squared[t] = (e**2).sum(axis=1)
             if levels is not None:
                 lattice = (self.data_range.low, self.data_range.high, levels)
@@ -135,19 +134,15 @@ class Flawed:
         shape = (samples, self.variances.size)
         return self.statistics(self.data(rng.standard_normal(shape)), lambda t: rng.standard_normal(shape))
 
-    def exact(self, nodes: int = 40) -> Statistics:
-        """The population, as one sample: the mean over nodes² evenly likely pairs of x_0 and noise."""
+    def exact(self, nodes: int = 20) -> Statistics:
+        """The population, as two samples that are alike: means over nodes² evenly likely pairs of x_0 and noise."""
         even = norm.ppf((np.arange(nodes) + 0.5) / nodes)
-        even *= 1.0 / even.std()
-        x, noise = (each.ravel()[:, None] for each in np.meshgrid(even, even))
-        pairs = self.statistics(
-            self.data(np.broadcast_to(x, (nodes**2, self.variances.size))),
-            lambda t: np.broadcast_to(noise, (nodes**2, self.variances.size)),
-        )
-        mean = {
-            name: None if (value := getattr(pairs, name)) is None else value.mean(axis=-1, keepdims=True)
+        even /= even.std()
+        shape = (nodes**2, self.variances.size)
+        x, noise = (np.broadcast_to(each.reshape(-1, 1), shape) for each in np.meshgrid(even, even))
+        pairs = self.statistics(self.data(x), lambda t: noise)
+        means = {
+            name: None if (values := getattr(pairs, name)) is None else values.mean(-1, keepdims=True).repeat(2, -1)
             for name in ("squared_error", "data_square", "decoder_upper")
         }
-        from dataclasses import replace
-
-        return replace(pairs, data={"samples": 1}, **mean)
+        return replace(pairs, data={"samples": 2}, **means)
