@@ -32,14 +32,12 @@ EVERY = [
 TELLING = [
     ("cosine", "eps", "unclipped", "continuous"),
     ("cosine", "eps", "clipped", "uint8"),
-    ("cosine", "v", "unclipped", "uint8"),
     ("zero terminal", "x0", "unclipped", "continuous"),
     ("zero terminal", "v", "clipped", "uint8"),
     ("almost zero", "eps", "unclipped", "uint8"),
     ("kinked", "eps", "clipped", "continuous"),
     ("kinked", "x0", "clipped", "uint8"),
     ("jumping", "eps", "unclipped", "continuous"),
-    ("jumping", "v", "unclipped", "continuous"),
     ("thinned", "eps", "unclipped", "uint8"),
 ]
 torture = pytest.mark.skipif(not os.environ.get("DPSTRIDE_TORTURE"), reason="make torture")
@@ -102,10 +100,10 @@ def test_regret_lies_within_the_stated_interval(law: str, predicts: str, clip: s
 @torture
 @pytest.mark.parametrize("law, predicts, clip, data", EVERY)
 def test_regret_lies_within_every_stated_interval(law: str, predicts: str, clip: str, data: str) -> None:
-    for T in (200, 1000):
+    for T in (120, 300):
         model = flawed(law, predicts, clip, data, T)
         truth = model.exact()
-        assert missed(model, truth, truth, UNSAID) == {}
+        assert missed(model, truth, truth, UNSAID) == {}, T
 
 
 @pytest.mark.torture

@@ -21,7 +21,8 @@ from ..statistics import artefact
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import noise_coordinate, output_gain
 from ..statistics.decoder import rough_nats
-from ..statistics.interpolate import Place, check_evaluated, fill, interpolate, predicts_of
+from ..statistics.interpolate import fill
+from ..statistics.place import Place, check_evaluated, interpolate, predicts_of
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -154,12 +155,16 @@ class Candidates:
         return min(int(np.searchsorted(-self._snr, -0.25 * self._snr[t])), self.process.T), t
 
     @cached_property
+    def _last_pair_variance(self) -> Array:
+        t2, t1 = np.array([self._last_pair(t) for t in self.grid.tolist()]).T
+        return self.process.posterior_variance(t2, t1)
+
+    @cached_property
     def rough_decoder(self) -> tuple[Array, Array]:
         """What the decoder's cost is interpolated as a multiple of, and how much of it is in proportion to Σ e². [n]"""
         variance = self.process.g[self.grid] ** 2
         if self.options["decoder"] == "respaced" and not self.learned:
-            pairs = [self._last_pair(t) for t in self.grid.tolist()]
-            variance = np.array([self.process.posterior_variance(t2, t1) for t2, t1 in pairs])
+            variance = self._last_pair_variance
         if self.options["decoder"] == "optimal":
             assert self.fitted.decoder_variance is not None
             variance = self.fitted.decoder_variance[self.grid]
@@ -191,6 +196,15 @@ class Candidates:
         for i, t1 in enumerate(self.grid[:-1].tolist()):
             full[i + 1 :, i] = respaced_row(self.filled, t1, self.options)[self.grid[i + 1 :] - t1 - 1]
         return full[self.t, self.s]
+
+    @cached_property
+    def _beside_last_pair(self) -> Array:
+        """What a change of Σ e² adds to Dec(t1, t2), at positions (t, s), over what it adds at t1's own `_last_pair`."""
+        if self.learned:
+            return np.ones(self.t.size)
+        softened = 0.0 if self.filled.data_range.levels is None else self.filled.data_range.step**2 / 12.0
+        variance = self.process.posterior_variance(self.grid[self.t], self.grid[self.s])
+        return np.asarray((self._last_pair_variance[self.s] + softened) / (variance + softened))
 
     @cached_property
     def _unit_deviations(self) -> Array:
@@ -251,7 +265,7 @@ class Candidates:
             return Table(L, None, last)
         pairs = np.full_like(L, np.inf)
         shift = decoder - self.decoder @ self.sizes
-        pairs[self.t + 1, self.s + 1] = steps + self._respaced + shift[self.s]
+        pairs[self.t + 1, self.s + 1] = steps + self._respaced + shift[self.s] * self._beside_last_pair
         return Table(L, pairs, last)
 
 

@@ -26,7 +26,7 @@ from ..process import ForwardProcess
 from ..schedule import Schedule
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import FLAT_BELOW
-from ..statistics.interpolate import predicts_of
+from ..statistics.place import predicts_of
 
 Array = npt.NDArray[np.float64]
 AROUND = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])

@@ -49,19 +49,15 @@ def monotone_cubic(u: Array, values: Array) -> CubicHermiteSpline:
 
     h = np.diff(u).reshape(-1, *[1] * (values.ndim - 1))
     secant = np.diff(values, axis=0) / h
-    slope = np.concatenate([secant[:1], secant[:1], secant[1:]])[: len(values)]
+    slope = np.repeat(secant[:1], len(values), axis=0)  # of two values: a line
     if len(values) > 2:
-        left, right, a, b = secant[:-1], secant[1:], h[:-1], h[1:]
-        inner = (left * b + right * a) / (a + b)
-        first = secant[0] + (secant[0] - secant[1]) * h[0] / (h[0] + h[1])
-        last = secant[-1] + (secant[-1] - secant[-2]) * h[-1] / (h[-1] + h[-2])
-        least = np.minimum(np.abs(left), np.abs(right))
-        inner = np.where(left * right > 0.0, np.sign(left) * np.minimum(np.abs(inner), 2.0 * least), 0.0)
-        ends = [
-            np.where(end * near > 0.0, np.sign(near) * np.minimum(np.abs(end), 2.0 * np.abs(near)), 0.0)
-            for end, near in ((first, secant[0]), (last, secant[-1]))
-        ]
-        slope = np.concatenate([ends[0][None], inner, ends[1][None]])
+        left, right = secant[:-1], secant[1:]
+        bend = (right - left) / (h[:-1] + h[1:])  # half the second derivative of the parabola
+        slope[0], slope[-1] = left[0] - h[0] * bend[0], right[-1] + h[-1] * bend[-1]
+        slope[1:-1] = left + h[:-1] * bend
+    before, after = np.concatenate([secant[:1], secant]), np.concatenate([secant, secant[-1:]])
+    most = np.where(before * after > 0.0, 2.0 * np.minimum(np.abs(before), np.abs(after)), 0.0)
+    slope = np.where(slope * before > 0.0, np.sign(before) * np.minimum(np.abs(slope), most), 0.0)
     return CubicHermiteSpline(u, values, slope)
 
 
