@@ -15,6 +15,13 @@ from dpstride.statistics.coordinate import breaks, monotone_cubic, noise_coordin
 from flawed import LAWS, almost_zero_terminal, jumping, kinked, zero_terminal
 
 
+def sudden_noise(T: int) -> ForwardProcess:
+    """A law that still has half its signal at T − 1, and none at T."""
+    return ForwardProcess.from_functions(
+        lambda t: np.where(t < 1.0, 1.0 - 0.5 * t, 0.0), lambda t: t, np.arange(T + 1) / T
+    )
+
+
 @pytest.mark.parametrize("predicts", ["eps", "x0", "v", "flow"])
 def test_the_gain_is_what_turns_the_networks_error_into_that_of_x0(predicts: str) -> None:
     """A network that errs by 1 in what it predicts, on a process whose f and g have nothing to do with each other."""
@@ -81,7 +88,7 @@ def test_columns_are_curves_of_their_own() -> None:
         (kinked(1000), [401, 402, 700, 701]),
         (jumping(1000), [500, 501]),
         (ForwardProcess.linear(1000).subset([*range(1, 101), *range(200, 1001, 100)]), [100, 101]),
-        (ForwardProcess.from_functions(lambda t: np.where(t < 1.0, 1.0 - t / 2.0, 0.0), lambda t: t, np.arange(101) / 100), [99, 100]),
+        (sudden_noise(100), [99, 100]),
     ],
     ids=["cosine", "long cosine", "almost zero", "kinked", "jumping", "thinned", "sudden noise"],
 )  # fmt: skip
