@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from dpstride import CostTable, elbo_costs, estimate, solve, zoo
 from dpstride.adaptive.loop import first_steps
 from dpstride.costs.diagonal import diagonal_costs, fit_diagonal
+from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.diagonal import DiagonalErrors, estimate_diagonal
-from dpstride.statistics.interpolate import noise_coordinate
 from dpstride.statistics.storage import read_arrays, write_arrays
 
 BUDGETS = (8, 16, 32, 64, 128, 256)

@@ -20,25 +20,17 @@ from dpstride import (
     ScheduleSet,
     Statistics,
     elbo_costs,
-    estimate,
     estimate_adaptively,
     optimise,
     solve,
 )
 from dpstride.adaptive.candidates import candidate_grid
 from dpstride.adaptive.loop import _verdict, check_budgets, first_steps, next_steps, refine
-from dpstride.adaptive.regret import Belief, _Judge, believe
+from dpstride.adaptive.regret import Belief
 from dpstride.adaptive.report import Regret, samples_for
-from dpstride.costs.elbo import check_options
-from dpstride.statistics.interpolate import fill, noise_coordinate
-from gaussian import LN2, Array, gaussian_denoiser, ideal_statistics
-
-T, DIMS = 120, 64
-PROCESS = ForwardProcess.linear(T)
-SPECTRUM = 4.0 * np.arange(1, DIMS + 1) ** -1.5
-POPULATION = ideal_statistics(PROCESS, 0.0, SPECTRUM)
-BUDGETS = (4, 8, 16)
-POSTERIOR = check_options(PROCESS, "posterior", None)
+from dpstride.statistics.coordinate import noise_coordinate
+from gaussian import LN2, Array, gaussian_denoiser
+from spectrum import BUDGETS, DIMS, POPULATION, POSTERIOR, PROCESS, SPECTRUM, T, drawn_statistics, gaussian_images
 
 
 @pytest.fixture(autouse=True)
@@ -47,36 +39,8 @@ def fewer_replicates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstride.adaptive.regret.REPLICATES", 60)
 
 
-def without_noise(samples: int) -> Statistics:
-    """The population, as if each of several samples had its mean error."""
-    return replace(
-        POPULATION,
-        squared_error=np.repeat(POPULATION.squared_error, samples, axis=1),
-        data_square=np.full(samples, SPECTRUM.sum()),
-    )
-
-
-def gaussian_images(count: int, seed: int) -> Array:
-    return np.random.default_rng(seed).standard_normal((count, DIMS)) * np.sqrt(SPECTRUM)
-
-
 def denoiser_of_images() -> Any:
     return gaussian_denoiser(PROCESS, np.zeros(DIMS), SPECTRUM)
-
-
-def drawn_statistics(samples: int, seed: int, process: ForwardProcess = PROCESS) -> Statistics:
-    """Statistics at every step of the ideal denoiser, drawn from its own formula instead of by passes."""
-    rng = np.random.default_rng(seed)
-    x_0 = gaussian_images(samples, seed)
-    f, g = process.f[1:, None, None], process.g[1:, None, None]
-    gain = SPECTRUM * f / (SPECTRUM * f**2 + g**2)
-    e = x_0 * (1.0 - gain * f) - gain * g * rng.standard_normal((process.T, samples, DIMS))
-    return replace(
-        ideal_statistics(process, 0.0, SPECTRUM),
-        squared_error=np.concatenate([np.zeros((1, samples)), (e**2).sum(2)]),
-        data_square=(x_0**2).sum(1),
-        data={"samples": samples, "fingerprint": "drawn"},
-    )
 
 
 def true_regret(statistics: Statistics, budgets: Sequence[int] = BUDGETS) -> list[float]:
@@ -276,186 +240,6 @@ def test_short_grids_are_evaluated_whole(T: int) -> None:
     assert report.stopped in ("reached", "noise")
 
 
-def test_noise_alone_is_never_worth_another_time() -> None:
-    """Forty times of a smooth curve: what leaving one out misses is noise, and it is seen to be."""
-    u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
-    for seed in range(5):
-        candidates = _Judge(drawn_statistics(32, seed), np.isin(np.arange(T + 1), first_steps(u, 40)), POSTERIOR)
-        where = np.searchsorted(candidates.grid, candidates.known)
-        weights = np.random.default_rng(seed).dirichlet(np.ones(32), 50).T
-        weights = np.concatenate([np.full((32, 1), 1.0 / 32.0), weights], axis=1)
-        _, worth = candidates.unknown(np.log(candidates.squared_error[where] @ weights))
-        assert worth.mean() < 0.1
-
-
-# --- what is believed -------------------------------------------------------------------------------------------------
-
-
-def test_a_replicate_is_the_table_of_resampled_data() -> None:
-    """The oracle draws the samples again, builds the whole table and solves it."""
-    process = ForwardProcess.linear(30)
-    for options in ({"variance": "posterior"}, {"variance": "upper"}, {"variance": "optimal"}):
-        full = drawn_statistics(12, 9, process)
-        chosen_options = check_options(process, "posterior", **options)  # type: ignore[arg-type]
-        mask = np.ones(31, dtype=bool)
-        candidates = _Judge(full, mask, chosen_options)
-        drawn = np.random.default_rng(0).integers(12, size=12)
-        weights = np.bincount(drawn, minlength=12) / 12.0
-        table = elbo_costs(full, **options)  # type: ignore[arg-type]
-        again = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), **options)  # type: ignore[arg-type]
-        chosen = [np.array(solve(table).path(K)) for K in (3, 7)]
-        found, _ = candidates._regret(chosen, (3, 7), weights, np.ones((2, 30)), candidates.decoder @ weights)
-        best = solve(again)
-        with_fit = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), fitted=table.fitted, **options)
-        expected = [with_fit.step_nats(path).sum() - best.cost_nats(len(path) - 1) for path in chosen]
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-
-
-def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
-    from test_interpolate import OPTIONS, learned_statistics, spread
-
-    process = ForwardProcess.linear(24)
-    full = learned_statistics(process)
-    mask = spread(full, 9)
-    for variance, decoder in OPTIONS:
-        options = check_options(process, "learned_range", variance, decoder)
-        belief = believe(full, mask, (3, 6), options)
-        assert (belief.regret > -1e-9).all(), (variance, decoder)
-        assert (belief.upper > 0.0).all(), (variance, decoder)
-        assert (belief.mean < 0.3).all(), (variance, decoder)
-        whole = _Judge(full, np.ones(25, dtype=bool), options)
-        table = elbo_costs(full, variance, decoder)
-        # With every step evaluated the candidates' own table is the whole table, and chooses the same paths.
-        ones = np.ones((2, 24))
-        found = whole.table(whole.steps(whole.sizes, ones), whole.decoder @ whole.sizes, 6)
-        expected = solve(table, 6)
-        rtol = 1e-3 if decoder == "optimal" else 1e-9  # its variance is found to a few percent, where the cost is flat
-        np.testing.assert_allclose(found.least[3:], expected.costs[3:], rtol=rtol)
-        if decoder != "optimal":
-            assert found.best(6).tolist() == expected.path(6)
-
-
-def test_the_respaced_decoder_of_the_last_time_is_looked_at_where_it_is_filled_in() -> None:
-    """On a grid with more times than candidates, T − 1 is none of them."""
-    from test_interpolate import learned_statistics, spread, without
-
-    process = ForwardProcess.linear(340)
-    full = learned_statistics(process)
-    mask = spread(full, 14)
-    for variance in ("learned_range", "posterior"):
-        judge = _Judge(without(full, mask), mask, check_options(process, "learned_range", variance, "respaced"))
-        assert 339 not in judge.grid
-        level = judge.decoder @ judge.sizes
-        assert level[-1] == pytest.approx(level[-2], rel=0.1)
-
-
-def test_a_single_time_has_a_belief() -> None:
-    from test_interpolate import learned_statistics
-
-    full = learned_statistics(ForwardProcess.linear(1))
-    belief = believe(full, np.ones(2, dtype=bool), (1,), check_options(full.process, "learned_range", None))
-    assert (belief.regret == 0.0).all()
-
-
-def test_blocks_of_a_learned_variance_average_to_its_cost() -> None:
-    """Each block's own cost, weighted by size, against the table's: deviations must add up to nothing."""
-    from test_interpolate import learned_statistics
-
-    process = ForwardProcess.linear(12)
-    full = learned_statistics(process)
-    options = check_options(process, "learned_range", None)
-    candidates = _Judge(full, np.ones(13, dtype=bool), options)
-    single = np.zeros(candidates.sizes.size)
-    single[3] = 1.0
-    only_block_3 = candidates.steps(single, np.ones((2, 12)))
-    members = np.flatnonzero(full.block_of_sample == 3)
-    part = estimate_block(process, members)
-    table = elbo_costs(part, "learned_range").L
-    expected = table[candidates.t + 1, candidates.s + 1]
-    np.testing.assert_allclose(only_block_3, expected, rtol=1e-4, atol=1e-4)
-
-
-def estimate_block(process: ForwardProcess, members: Array) -> Statistics:
-    """Statistics of a few of the samples of `learned_statistics`, with the noise that they had there."""
-    import torch
-
-    from dpstride import Denoiser
-    from dpstride.statistics.noise import standard_normal
-    from test_interpolate import WavyNetwork
-
-    images = torch.randint(60, 200, (40, 1, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    network = WavyNetwork(process)
-
-    def with_their_noise(x: Any, time: Any) -> Any:
-        x_0 = images[members].double() / 127.5 - 1.0
-        t = int(time[0]) + 1
-        noise = torch.cat(
-            [standard_normal(0, "forward", int(process.origin[t]), int(i), 1, (1, 4, 4)) for i in members]
-        )
-        return network(process.f[t] * x_0 + process.g[t] * noise, time)
-
-    denoiser = Denoiser(with_their_noise, process, predicts="x0", variance="learned_range", shape=(1, 4, 4))
-    return estimate(denoiser, images[members], progress=False, batch_size=len(members))
-
-
-@pytest.mark.parametrize("variance", ["learned_range", "learned_optimal"])
-def test_what_learned_rows_miss_is_the_difference_of_two_whole_tables(variance: Any) -> None:
-    """One table of all evaluated rows, one with the row left out and filled in by the others."""
-    from test_interpolate import learned_statistics, spread
-
-    process = ForwardProcess.linear(40)
-    full = learned_statistics(process)
-    mask = spread(full, 12)
-    judge = _Judge(full, mask, check_options(process, "learned_range", variance))
-    found, u = judge._learned_misses(), noise_coordinate(process, float(full.data_square.mean()))
-    table = elbo_costs(full, variance)
-    for row, t in enumerate(judge.known[1:-1].tolist(), start=1):
-        others = mask.copy()
-        others[t] = False
-        without = elbo_costs(fill(full, others), variance, fitted=table.fitted)
-        for column, reach in enumerate((1 / 16, 1 / 2)):
-            far = (u[t] - u[1:t]) / (u[t] - u[1])
-            s = int(np.flatnonzero(far >= reach)[-1]) + 1  # the nearest that is as far
-            assert found[row, column] == pytest.approx(np.log(without.L[t, s] / table.L[t, s]), abs=1e-6)
-
-
-def test_misses_that_are_small_by_chance_are_not_believed() -> None:
-    """Three neighbours lie just where the others say; those beyond do not, and the curve is the same kind everywhere."""
-    u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
-    judge = _Judge(without_noise(2), np.isin(np.arange(T + 1), first_steps(u, 11)), POSTERIOR)
-    missed = np.full(11, 0.1)
-    lucky = np.where(np.isin(np.arange(11), (4, 5, 6)), 0.0, missed)
-    between = (judge.grid > judge.known[4]) & (judge.grid < judge.known[6])
-    there, by_luck = (judge.unknown(np.zeros((11, 3)), each)[0][between].max() for each in (missed, lucky))
-    assert 0.4 * there < by_luck < there
-
-
-def test_what_is_unknown_vanishes_at_evaluated_times_and_falls_with_the_gap() -> None:
-    exact = without_noise(2)
-    u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
-    largest = []
-    for count in (8, 16):
-        steps = first_steps(u, count)
-        mask = np.isin(np.arange(T + 1), steps)
-        candidates = _Judge(exact, mask, POSTERIOR)
-        where = np.searchsorted(candidates.grid, candidates.known)
-        levels = np.log(candidates.squared_error[where])
-        unknown, worth = candidates.unknown(levels)
-        assert worth[1:].any(), "without noise any error is worth an evaluation"
-        assert (unknown[where] == 0.0).all()
-        error = np.abs(np.log(candidates.squared_error[:, 0] / exact.squared_error[candidates.grid, 0]))
-        assert error.max() < 3.0 * unknown.max(), "judged no smaller than it is"
-        largest.append(unknown.max())
-    assert largest[1] < largest[0] / 2.0
-
-
-def test_without_noise_or_gaps_there_is_no_regret() -> None:
-    exact = without_noise(4)
-    belief = believe(exact, np.ones(T + 1, dtype=bool), BUDGETS, POSTERIOR)
-    np.testing.assert_allclose(belief.regret, 0.0, atol=1e-12)
-    assert belief.gaps.size == 0
-
-
 # --- where it looks next ----------------------------------------------------------------------------------------------
 
 
@@ -463,7 +247,7 @@ def test_the_next_times_are_the_middles_of_the_gaps_that_matter() -> None:
     u = np.concatenate([[-np.inf], np.arange(1.0, 101.0)])
     gaps = np.array([[1, 21], [21, 41], [41, 43], [43, 100]])
     worth = np.array([True, True, True, False])
-    found = next_steps(Belief((8,), np.zeros((1, 1)), gaps, np.array([0.1, 0.0, 0.5, 0.7]), worth), u, 3)
+    found = next_steps(Belief((8,), np.zeros((1, 1)), gaps, np.array([0.1, 0.0, 0.5, 0.7]), worth), u, u, 3)
     assert found.tolist()[:2] == [42, 11]
     assert found[2] in (71, 72), "then the widest"
 

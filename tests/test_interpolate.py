@@ -10,10 +10,14 @@ import pytest
 import torch
 
 from dpstride import ForwardProcess, Statistics, elbo_costs, estimate, schedules_from
+from dpstride.adaptive.loop import opening_steps
 from dpstride.evaluate.comparison import compare
 from dpstride.statistics import artefact
+from dpstride.statistics.artefact import DataRange
 from dpstride.statistics.bins import BinnedRows
-from dpstride.statistics.interpolate import fill, noise_coordinate
+from dpstride.statistics.coordinate import noise_coordinate
+from dpstride.statistics.interpolate import fill
+from flawed import LAWS, Flawed
 from gaussian import Array, gaussian_denoiser, ideal_statistics
 
 T = 40
@@ -239,3 +243,64 @@ def test_the_ends_must_be_evaluated(learned: Statistics, missing: int) -> None:
 def test_a_mask_has_one_boolean_per_grid_index(learned: Statistics, mask: Any) -> None:
     with pytest.raises(ValueError, match=f"one boolean per grid index, {T + 1} of them"):
         fill(learned, mask)
+
+
+# --- beside jumps of the process ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", ["cosine", "almost zero", "kinked", "jumping"])
+@pytest.mark.parametrize("clip", [None, (-1.0, 1.0)], ids=["unclipped", "clipped"])
+def test_an_eps_network_is_recovered_on_laws_with_jumps(law: str, clip: tuple[float, float] | None) -> None:
+    """From a first round: e² of x̂_0 spans up to ten orders of magnitude there, and with it the cost of the decoder."""
+    model = Flawed(LAWS[law](300), "eps", clip, DataRange.parse("uint8"), 0.3 * np.array([1.0, 0.3, 0.1]))
+    exact = model.exact(12)
+    square = float(exact.data_square.mean())
+    u, along = noise_coordinate(model.process, square), noise_coordinate(model.process, square, "eps")
+    mask = np.isin(np.arange(301), opening_steps(model.process, u, along, 300))
+    assert mask.sum() < 26
+    filled = fill(without(exact, mask), mask)
+    for name in ("squared_error", "decoder_upper"):
+        ratio = getattr(filled, name)[1:, 0] / getattr(exact, name)[1:, 0]
+        # Where clipping sets in, e² turns inside a single gap of up to six nats; the next rounds look there if it matters.
+        assert np.abs(np.log(ratio)).max() < (0.1 if clip is None else np.log(2.0)), name
+
+
+def test_single_samples_do_not_take_after_the_neighbour_with_the_larger_error() -> None:
+    """Beside a jump one neighbour's error is a million times the other's: a sample is a mean of what it is at each."""
+    process = ForwardProcess.cosine(100)
+    squared = np.ones((101, 2))
+    squared[1:] = 1.0 / process.snr[1:, None]
+    squared[99:] *= np.array([0.5, 1.5])  # only towards the noise do the two samples differ
+    statistics = replace(
+        ideal_statistics(process, 0.0, 1.0),
+        squared_error=squared,
+        data_square=np.ones(2),
+        model={"name": "two", "variance": "posterior", "predicts": "eps", "clip": None},
+    )
+    mask = np.isin(np.arange(101), [1, 90, 99, 100])
+    filled = fill(statistics, mask).squared_error
+    relative = filled[91:99] / filled[91:99].mean(axis=1, keepdims=True)
+    w = (process.log_snr[90] - process.log_snr[91:99]) / (process.log_snr[90] - process.log_snr[99])
+    np.testing.assert_allclose(relative[:, 1], 1.0 + 0.5 * w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("decoder", ["optimal", "respaced"])
+def test_blocks_of_the_decoder_follow_an_error_that_jumps(decoder: Any) -> None:
+    """Standard errors of paths through filled rows, where e² changes a thousandfold between neighbours."""
+    process = ForwardProcess.cosine(T)
+    denoiser = gaussian_denoiser(process, np.full((1, 2, 2), 0.1), np.full((1, 2, 2), 0.1), predicts="eps")
+    ideal = denoiser.network
+    flawed = replace_network(denoiser, lambda x, time: 0.9 * ideal(x, time) + 0.05)
+    images = torch.randint(60, 200, (32, 1, 2, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    full = estimate(flawed, images, progress=False)
+    mask = np.isin(np.arange(T + 1), [1, 2, 4, 8, 14, 20, 26, 31, 34, 39, 40])
+    tables = [elbo_costs(statistics, "posterior", decoder) for statistics in (full, fill(without(full, mask), mask))]
+    for last in (35, 36, 37, 38):
+        exact, filled = (table.standard_errors([(T, T - 1, last, 0)])[0] for table in tables)
+        assert filled == pytest.approx(exact, rel=0.5), last
+
+
+def replace_network(denoiser: Any, network: Any) -> Any:
+    from dpstride import Denoiser
+
+    return Denoiser(network, denoiser.process, predicts=denoiser.predicts, clip=denoiser.clip, shape=denoiser.shape)

@@ -19,7 +19,10 @@ from ..solver import recurrence
 from ..solver.paths import StoredPaths
 from ..statistics import artefact
 from ..statistics.artefact import Statistics
-from ..statistics.interpolate import Place, check_evaluated, fill, fill_samples, noise_coordinate
+from ..statistics.coordinate import noise_coordinate, output_gain
+from ..statistics.decoder import rough_nats
+from ..statistics.interpolate import fill
+from ..statistics.place import Place, check_evaluated, interpolate, predicts_of
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -74,7 +77,7 @@ class Candidates:
     def __init__(self, statistics: Statistics, evaluated: npt.ArrayLike, options: Mapping[str, Any]) -> None:
         mask = check_evaluated(statistics.process, evaluated)
         self.process, self.dims, self.options = statistics.process, statistics.dims, options
-        u = noise_coordinate(self.process, float(statistics.data_square.mean()))
+        u = noise_coordinate(self.process, float(statistics.data_square.mean()), predicts_of(statistics))
         self.known = np.flatnonzero(mask)
         self.grid = candidate_grid(u, self.known)
         self.learned = options["variance"] in LEARNED
@@ -82,6 +85,7 @@ class Candidates:
         # Row T − 1 is where the `respaced` decoder of row T is looked at.
         self.filled = fill(self.needed, mask, rows=np.union1d(self.grid, [max(self.process.T - 1, 1)]))
         self.place = Place.between(statistics, mask, self.grid)
+        self.gain = output_gain(self.process, predicts_of(statistics))
         by_block = self.learned or (
             statistics.data_range.levels is not None and options["decoder"] in ("respaced", "optimal")
         )
@@ -107,11 +111,13 @@ class Candidates:
 
     @cached_property
     def fitted(self) -> Fitted:
-        """Numbers of `optimal` options; the decoder's at evaluated times only."""
+        """Numbers of `optimal` options; the decoder's variance is found at evaluated times, beside E Σ e² of each."""
         variance = None
         if self.options["decoder"] == "optimal":
-            variance = np.full(self.process.T + 1, np.nan)
-            variance[self.known] = [_best_decoder_variance(self.filled, int(t), self.options) for t in self.known]
+            ratio, m = np.zeros(self.process.T + 1), np.maximum(self.filled.mean_squared_error, 1e-300)
+            best = [_best_decoder_variance(self.filled, int(t), self.options) for t in self.known]
+            ratio[self.known] = np.log(best / m[self.known])
+            variance = m * np.exp(interpolate(self.place.u, ratio, self.place.mask))
         squared = self.filled.mean_squared_error if self.options["variance"] == "optimal" else None
         # What other factors would be in a replicate is left out: near the best ones they cost the same.
         factors = fit_factors(self.filled, self.grid) if self.options["variance"] == "learned_optimal" else None
@@ -125,10 +131,7 @@ class Candidates:
     @cached_property
     def decoder(self) -> Array:
         """Cost of the last step of each unit, [n, units]; `respaced` at one t2 for each t1, for its spread alone."""
-        by_time = np.zeros((self.process.T + 1, self.sizes.size))
-        for t in self.known.tolist():
-            by_time[t] = self._decoder_at(t)
-        filled = fill_samples(by_time, self.place, "signed")[self.grid]
+        filled = np.array([self._decoder_at(t) for t in self.grid.tolist()])
         if self.options["decoder"] == "first_pair" and self.process.origin[1] == 1:
             # One variance of its own at one t: a shift of its cost, not of what is unknown about it.
             filled[0] += decoder_nats_at(self.filled, 1, self.options, self.fitted) - self.sizes @ filled[0]
@@ -139,14 +142,37 @@ class Candidates:
         if options["decoder"] == "first_pair":
             options["decoder"] = "upper"
         if options["decoder"] == "respaced":
-            t = min(t, self.process.T - 1)
-            quarter = np.searchsorted(-self._snr, -0.25 * self._snr[t])
-            path = [min(int(quarter), self.process.T), t, 0]
+            path = [*self._last_pair(t), 0]
         terms, sizes = unit_terms(self.filled, path, options, self.fitted)
         units = self.by_unit(terms[:, -2]) if sizes.size == self.blocks.size else terms[:, -2]
         if options["decoder"] == "optimal":  # blocks are kept to three digits
             units = units + decoder_nats_at(self.filled, t, options, self.fitted) - self.sizes @ units
         return np.asarray(units)
+
+    def _last_pair(self, t: int) -> tuple[int, int]:
+        """t (T is the last step of no pair, so below it), and a second step before it, at a quarter of its snr."""
+        t = min(t, self.process.T - 1)
+        return min(int(np.searchsorted(-self._snr, -0.25 * self._snr[t])), self.process.T), t
+
+    @cached_property
+    def _last_pair_variance(self) -> Array:
+        t2, t1 = np.array([self._last_pair(t) for t in self.grid.tolist()]).T
+        return self.process.posterior_variance(t2, t1)
+
+    @cached_property
+    def rough_decoder(self) -> tuple[Array, Array]:
+        """What the decoder's cost is interpolated as a multiple of, and how much of it is in proportion to Σ e². [n]"""
+        variance = self.process.g[self.grid] ** 2
+        if self.options["decoder"] == "respaced" and not self.learned:
+            variance = self._last_pair_variance
+        if self.options["decoder"] == "optimal":
+            assert self.fitted.decoder_variance is not None
+            variance = self.fitted.decoder_variance[self.grid]
+        data_range, squared_error = self.filled.data_range, self.squared_error @ self.sizes
+        if data_range.levels is None:  # nothing but Σ e² is interpolated
+            return np.full(self.grid.size, np.inf), 0.5 * squared_error / variance
+        of_variance, rough = (rough_nats(self.dims, each, variance, data_range.step) for each in (0.0, squared_error))
+        return np.asarray(rough), np.asarray(rough - of_variance)
 
     @cached_property
     def _snr(self) -> Array:
@@ -170,6 +196,15 @@ class Candidates:
         for i, t1 in enumerate(self.grid[:-1].tolist()):
             full[i + 1 :, i] = respaced_row(self.filled, t1, self.options)[self.grid[i + 1 :] - t1 - 1]
         return full[self.t, self.s]
+
+    @cached_property
+    def _beside_last_pair(self) -> Array:
+        """What a change of Σ e² adds to Dec(t1, t2), at positions (t, s), over what it adds at t1's own `_last_pair`."""
+        if self.learned:
+            return np.ones(self.t.size)
+        softened = 0.0 if self.filled.data_range.levels is None else self.filled.data_range.step**2 / 12.0
+        variance = self.process.posterior_variance(self.grid[self.t], self.grid[self.s])
+        return np.asarray((self._last_pair_variance[self.s] + softened) / (variance + softened))
 
     @cached_property
     def _unit_deviations(self) -> Array:
@@ -230,7 +265,7 @@ class Candidates:
             return Table(L, None, last)
         pairs = np.full_like(L, np.inf)
         shift = decoder - self.decoder @ self.sizes
-        pairs[self.t + 1, self.s + 1] = steps + self._respaced + shift[self.s]
+        pairs[self.t + 1, self.s + 1] = steps + self._respaced + shift[self.s] * self._beside_last_pair
         return Table(L, pairs, last)
 
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ..costs.elbo import check_options
 from ..process import ForwardProcess
 from ..statistics.artefact import Statistics
-from ..statistics.interpolate import fill, noise_coordinate
+from ..statistics.coordinate import breaks, noise_coordinate
+from ..statistics.interpolate import fill
 from .regret import Belief, believe
 from .report import AdaptiveReport, Regret, Stopped, samples_for
 
@@ -28,6 +29,9 @@ TOLERANCE = 0.01
 FIRST = 12  # times of the first round, even in the noise coordinate: E e² bends a few times between noise and data
 ADDED = 4  # times of every further round, or a quarter of those there are
 
+WIDEST = 6.0  # nats of log-SNR between two times of the first round, if the grid has any between them
+
+Array = npt.NDArray[np.float64]
 Evaluate = Callable[[Sequence[int]], Statistics]
 
 
@@ -92,7 +96,17 @@ def estimate_adaptively(
             reuse,
         )  # fmt: skip
 
-    return refine(denoiser.process, evaluate, data_square, options, wanted, tolerance, max_steps, finish)
+    return refine(
+        denoiser.process,
+        evaluate,
+        data_square,
+        options,
+        wanted,
+        tolerance,
+        max_steps,
+        finish,
+        predicts=denoiser.predicts,
+    )
 
 
 def _renamed(known: Statistics | None, denoiser: Denoiser) -> Statistics | None:
@@ -109,18 +123,22 @@ def refine(
     tolerance: float = TOLERANCE,
     max_steps: int | None = None,
     finish: Evaluate | None = None,
+    *,
+    predicts: str = "x0",
 ) -> tuple[Statistics, AdaptiveReport]:
     """The loop itself. ``evaluate`` returns statistics whose rows at the given grid indices are estimated.
 
     Other rows are filled in once, at the end: by ``finish`` if there is one, to which the indices are given once more.
-    ``data_square`` is about E Σ x_0², which tells from where on noise drowns everything. Rows beyond those asked for (a
+    ``data_square`` is about E Σ x_0², which tells from where on noise drowns everything; ``predicts`` is what the network
+    predicts. Rows beyond those asked for (a
     resumed file may have them) are not looked at, so that the result is the same whether the work was interrupted or not.
     """
     if not (isinstance(tolerance, (int, float)) and 0.0 < tolerance < math.inf):
         raise ValueError(f"tolerance must be a positive number of bits/dim, not {tolerance!r}.")
     limit = process.T if max_steps is None else min(_check_max_steps(max_steps, process.T), process.T)
-    u = noise_coordinate(process, data_square)
-    steps = first_steps(u, min(FIRST, limit))
+    u = noise_coordinate(process, data_square)  # where data are visible at all: the first look goes there
+    along = noise_coordinate(process, data_square, predicts)
+    steps = opening_steps(process, u, along, limit)
     rounds = 0
     while True:
         rounds += 1
@@ -132,7 +150,7 @@ def refine(
         if stopped is not None:
             break
         added = max(ADDED, steps.size // 4)
-        steps = np.union1d(steps, next_steps(belief, u, min(added, limit - steps.size)))
+        steps = np.union1d(steps, next_steps(belief, u, along, min(added, limit - steps.size)))
     needed = None
     if stopped == "noise":
         needed = samples_for(statistics.samples, float(belief.upper.max()), tolerance)
@@ -157,7 +175,32 @@ def refine(
     return fill(statistics, mask), report
 
 
-def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
+def opening_steps(process: ForwardProcess, u: Array, along: Array, limit: int) -> npt.NDArray[np.int64]:
+    """Those of the first round: even in ``u``, and both sides of the process's own jumps and kinks; ``limit`` at most.
+
+    The widest gaps in ``along``, in which gaps are filled, are halved until none is so wide that anything may hide in it.
+    """
+    known = breaks(process)
+    if process.T <= FIRST or limit - known.size < 4:
+        return first_steps(u, min(FIRST, limit))
+    steps = np.union1d(first_steps(u, min(FIRST, limit - known.size)), known)
+    while steps.size < limit:
+        open_gaps = np.diff(steps) > 1
+        width = np.where(open_gaps, np.diff(along[steps]), 0.0)
+        widest = int(width.argmax())
+        if width[widest] <= WIDEST:
+            break
+        steps = np.union1d(steps, middle_of(along, int(steps[widest]), int(steps[widest + 1])))
+    return steps
+
+
+def middle_of(u: Array, low: int, high: int) -> int:
+    """The grid index between two others that is nearest to their middle in ``u``."""
+    inside = np.arange(low + 1, high)
+    return int(inside[np.abs(u[inside] - 0.5 * (u[low] + u[high])).argmin()])
+
+
+def first_steps(u: Array, count: int) -> npt.NDArray[np.int64]:
     """About ``count`` grid indices even in the noise coordinate ``u``, 1 and T among them."""
     T = u.size - 1
     if count >= T:
@@ -169,15 +212,14 @@ def first_steps(u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]
     return steps[np.linspace(0, steps.size - 1, max(count, 2)).round().astype(np.int64)]
 
 
-def next_steps(belief: Belief, u: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
-    """The middles, in ``u``, of the gaps on which most cost hangs, and of the widest where too few are worth it."""
+def next_steps(belief: Belief, u: Array, along: Array, count: int) -> npt.NDArray[np.int64]:
+    """The middles of the gaps on which most cost hangs, and of the widest in ``u`` where too few are worth it.
+
+    The middle is that in ``along``, the coordinate in which the gap is filled.
+    """
     width = u[belief.gaps[:, 1]] - u[belief.gaps[:, 0]]
     order = np.lexsort([-width, -np.where(belief.worth, belief.weights, 0.0)])
-    middles = []
-    for low, high in belief.gaps[order[:count]].tolist():
-        inside = np.arange(low + 1, high)
-        middles.append(int(inside[np.abs(u[inside] - 0.5 * (u[low] + u[high])).argmin()]))
-    return np.array(middles, dtype=np.int64)
+    return np.array([middle_of(along, *gap) for gap in belief.gaps[order[:count]].tolist()], dtype=np.int64)
 
 
 def check_budgets(

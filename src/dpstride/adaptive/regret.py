@@ -22,13 +22,37 @@ import numpy.typing as npt
 
 from ..costs.steps import fixed_step, step_row
 from ..statistics.artefact import Statistics
+from ..statistics.coordinate import monotone_cubic
 from ..statistics.interpolate import fill
 from .candidates import REACHES, Array, Candidates, Indices
 
 LN2 = math.log(2.0)
 NEIGHBOURS = 2  # on either side, whose misses count too where one evaluated time is left out
+BEND = 3.0  # nats of log-SNR within which a curve may turn from one line to another
+APART = 0.125  # of a gap: how far from its ends a time has to be for what is missed there to tell anything
 CONFIDENCE = 0.95
 REPLICATES = 200
+
+
+def _growth(width: Any) -> Any:
+    """How the error in the middle of a gap grows with its width.
+
+    That of a cubic falls with the square at least, once the gap is narrower than what bends in it: a few nats of log-SNR.
+    """
+    return width**2 / (1.0 + (width / BEND) ** 2)
+
+
+def _around(known: Array, j: int) -> tuple[int, int]:
+    """The nearest evaluated times on either side that leave j well inside their gap.
+
+    The two sides of a kink lie next to each other: one that is left out alone is told by the other, and nothing is tested.
+    """
+    low, high = j - 1, j + 1
+    while high < known.size - 1 and known[high] - known[j] < APART * (known[high] - known[low]):
+        high += 1
+    while low > 0 and known[j] - known[low] < APART * (known[high] - known[low]):
+        low -= 1
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -70,7 +94,7 @@ class _Judge(Candidates):
         """`unknown` of ln Σ e²; of learned variances, of what short steps cost and of what long ones do. [2, n]"""
         where = np.searchsorted(self.grid, self.known)
         if not self.learned or self.grid.size == 1:  # a single time has no steps above 0
-            error, worth = self.unknown(np.log(np.maximum(self.squared_error[where] @ weights, 1e-300)))
+            error, worth = self._error_unknown(weights)
             return np.stack([error, error]), worth
         missed = self._learned_misses()
         # The first time has no steps of its own; it is given the level of the second.
@@ -82,12 +106,24 @@ class _Judge(Candidates):
         ]
         return np.stack([error for error, _ in of_reach]), np.any([worth for _, worth in of_reach], axis=0)
 
+    def _error_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """`unknown` of ln Σ e², which is interpolated as the error of what the network predicts."""
+        squared = self.squared_error[np.searchsorted(self.grid, self.known)] @ weights
+        least = 0.1 * squared[:, :1]  # a stretched replicate must not take it below zero
+        return self.unknown(np.log(np.maximum(np.maximum(squared, least), 1e-300) * self.gain[self.known, None]))
+
+    def _decoder_unknown(self, decoder: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """`unknown` of the decoder's cost, in nats, beyond what Σ e² says of it."""
+        rough, _ = self.rough_decoder
+        error, worth = self.unknown((decoder / rough[:, None])[np.searchsorted(self.grid, self.known)])
+        return np.where(np.isfinite(rough), rough, 0.0) * error, worth
+
     def _learned_misses(self) -> Array:
         """ln of what steps from each evaluated time would cost by the other times, less what they do. [known, reaches]"""
         missed = np.zeros((self.known.size, len(REACHES)))
         for row, t in enumerate(self.known[1:-1].tolist(), start=1):
-            others = np.isin(np.arange(self.process.T + 1), self.known)
-            others[t] = False
+            low, high = _around(self.place.u[self.known], row)
+            others = np.isin(np.arange(self.process.T + 1), np.delete(self.known, np.arange(low + 1, high)))
             i = int(np.searchsorted(self.grid, t))
             at = np.array([self._reached(i, reach)[0] for reach in REACHES])
             filled = fill(self.needed, others, rows=[t])
@@ -119,20 +155,21 @@ class _Judge(Candidates):
         standard deviation at every candidate, and for the gap below each evaluated time whether it exceeds, in the middle,
         the noise that a row evaluated there would have of its own.
         """
-        from scipy.interpolate import PchipInterpolator
-
         known, count = self.place.u[self.known], self.known.size
         # By evaluated time: squares of what the others miss there, beyond what noise explains; and of what they would miss
-        # if the error in the middle of a gap as wide as 1 were 1.
-        excess, scale, noise = np.zeros((3, count))
+        # if the error in the middle of a gap as wide as 1 were 1, at its place in the gap and at no place too near an end.
+        excess, scale, inside, noise = np.zeros((4, count))
         for j in range(1, count - 1):
-            others = np.delete(np.arange(count), j)
-            by_cubic = PchipInterpolator(known[others], levels[others])(known[j]) - levels[j]
+            low, high = _around(known, j)
+            others = np.delete(np.arange(count), np.arange(low + 1, high))
+            by_cubic = monotone_cubic(known[others], levels[others])(known[j]) - levels[j]
             explained = float(by_cubic[1:].var())
-            width = known[j + 1] - known[j - 1]
-            w = (known[j] - known[j - 1]) / width
+            width = known[high] - known[low]
+            w = (known[j] - known[low]) / width
             excess[j] = (by_cubic[0] if missed is None else missed[j]) ** 2 - explained
-            scale[j] = (max(4.0 * w * (1.0 - w), 0.25) * width**2) ** 2
+            scale[j], inside[j] = (
+                (part * _growth(width)) ** 2 for part in (4.0 * w * (1.0 - w), max(4.0 * w * (1.0 - w), 0.25))
+            )
             # What samples share at all t cancels in the miss; the noise of t and about half that of two others is left.
             noise[j] = math.sqrt(explained / 1.5)
         # A single miss may be small by chance: those around are asked too, and the larger answer is believed.
@@ -140,11 +177,10 @@ class _Judge(Candidates):
             np.convolve(squares, np.ones(2 * NEIGHBOURS + 1))[NEIGHBOURS : NEIGHBOURS + count]
             for squares in (excess, scale)
         ]
-        alone, pooled = (each / np.maximum(size, 1e-300) for each, size in ((excess, scale), around))
+        alone, pooled = (each / np.maximum(size, 1e-300) for each, size in ((excess, inside), around))
         curvature = np.sqrt(np.maximum(np.maximum(alone, pooled), 0.0))
         noise[[0, -1]] = noise[[min(1, count - 1), max(count - 2, 0)]]
-        # The error of a monotone cubic falls with the square of the gap at least.
-        middle = np.maximum(curvature[1:], curvature[:-1]) * np.diff(known) ** 2
+        middle = np.maximum(curvature[1:], curvature[:-1]) * _growth(np.diff(known))
         worth = middle > 0.5 * (noise[1:] + noise[:-1])
         w = self.place.weight[self.grid]
         middle, worth = np.concatenate([[0.0], middle]), np.concatenate([[False], worth])
@@ -156,32 +192,34 @@ class _Judge(Candidates):
         """Regret of the paths that the estimate chooses, in every replicate."""
         weights = self._resampled(rng)
         decoder = self.decoder @ weights
-        where = np.searchsorted(self.grid, self.known)
         row_error, row_worth = self._row_unknown(weights)
-        decoder_error, decoder_worth = self.unknown(decoder[where])
+        error, error_worth = self._error_unknown(weights)
+        decoder_error, decoder_worth = self._decoder_unknown(decoder)
+        _, in_proportion = self.rough_decoder  # to Σ e²
         still = np.ones((2, self.grid.size))
         estimate = self.table(self.steps(self.sizes, still), decoder[:, 0], max(budgets))
         chosen = [estimate.best(K) for K in budgets]
         gap = np.searchsorted(self.known, self.grid)  # of the candidates below known[gap] and above known[gap - 1]
-        moves = rng.standard_t(2 * NEIGHBOURS + 1, (2, self.known.size, REPLICATES))  # from as many misses
+        moves = rng.standard_t(2 * NEIGHBOURS + 1, (3, self.known.size, REPLICATES))  # from as many misses
         regret = np.empty((REPLICATES, len(budgets)))
         need = np.zeros(self.known.size)
         for r in range(REPLICATES):
             factor = np.exp(row_error * moves[0, gap, r])  # short and long steps are off together
-            shifted = decoder[:, r + 1] + decoder_error * moves[1, gap, r]
+            shifted = decoder[:, r + 1] + in_proportion * np.expm1(error * moves[1, gap, r])
+            shifted += decoder_error * moves[2, gap, r]
             there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)
             here = [estimate.costs(path).sum() - estimate.least[K] for (path, _), K in zip(best, budgets, strict=True)]
             regret[r] = np.maximum(there, here)
             for path, costs in best:
                 np.add.at(need, gap[path[:-1] - 1], costs * row_error.max(axis=0)[path[:-1] - 1])
-                need[gap[path[-2] - 1]] += decoder_error[path[-2] - 1]
+                need[gap[path[-2] - 1]] += (decoder_error + in_proportion * error)[path[-2] - 1]
         open_gaps = np.flatnonzero(np.diff(self.known) > 1) + 1
         return Belief(
             budgets,
             regret / (self.dims * LN2),
             np.stack([self.known[open_gaps - 1], self.known[open_gaps]], axis=1),
             need[open_gaps] / (REPLICATES * self.dims * LN2),
-            (row_worth | decoder_worth)[open_gaps],
+            (row_worth | error_worth | decoder_worth)[open_gaps],
         )
 
     def _resampled(self, rng: np.random.Generator) -> Array:

@@ -24,6 +24,7 @@ from ..runs.writing import write_json
 from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
 from ..strides import even_stride, quadratic_stride
+from .disagreement import disagreement, disagreement_note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -231,15 +232,10 @@ def _warnings(
             f"More steps hurt here: {_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
             f"{best:,}{within}). {_reason(schedules.options)}"
         )
-    middle = min(budgets, key=lambda budget: abs(budget - 32))
-    (seen, seen_error), (unseen, unseen_error) = chosen[middle], curves["dp"][middle]
-    spread = math.hypot(seen_error, unseen_error)
-    if unseen - seen > max(0.05, 4.0 * spread):
-        found.append(
-            f"The data that chose the path are fitted better than the held-out data by {unseen - seen:.3f} bits/dim at "
-            f"{middle} steps ({seen:.3f} against {unseen:.3f}): the model has memorised them, or the two sets differ. "
-            "Choose the path on data that the model was not trained on."
-        )
+    samples = (int(schedules.provenance["data"]["samples"]), heldout.samples)
+    shown = [budget for budget in (*usual_budgets(budgets[-1]), budgets[-1]) if budget in curves["dp"]]
+    if (apart := disagreement(chosen, curves["dp"], samples, shown)) is not None:
+        found.append(disagreement_note(apart, chosen, curves["dp"], "adaptive" in schedules.provenance))
     if schedules.provenance["data"]["fingerprint"] == heldout.data["fingerprint"]:
         found.append("The path was scored on the data that chose it. Give other data to score it honestly.")
     if not heldout.evaluated[1:].all():

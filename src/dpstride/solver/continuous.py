@@ -1,7 +1,7 @@
 """From the best path on a grid to the best path in continuous time, for processes whose f and g are functions.
 
 Costs between any two times come from interpolated statistics: ln E Σ e² and the decoder's cost are monotone cubics in the
-noise coordinate of `statistics.interpolate`, and everything else in a step's cost is f and g themselves. Around every time of
+coordinate of `statistics.coordinate`, and everything else in a step's cost is f and g themselves. Around every time of
 the path a few more are placed, the exact solver chooses among all of them, and when it stays where it is the spacing is
 halved. The path so far is always among the candidates, so no round makes it worse, and each is the exact optimum of its own
 grid.
@@ -9,6 +9,7 @@ grid.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +25,8 @@ from ..fitted import Fitted
 from ..process import ForwardProcess
 from ..schedule import Schedule
 from ..statistics.artefact import Statistics
-from ..statistics.interpolate import FLAT_BELOW
+from ..statistics.coordinate import FLAT_BELOW
+from ..statistics.place import predicts_of
 
 Array = npt.NDArray[np.float64]
 AROUND = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
@@ -39,7 +41,7 @@ class ContinuousCosts:
     log_squared_error: Any = field(repr=False)  # u → ln E Σ e²
     decoder_nats: Any = field(repr=False)  # u → L(t, 0)
     log_decoder_variance: Any = field(repr=False)  # u → ln σ_0², None unless it is fitted
-    data_square: float
+    data_square: float  # E Σ x_0²; infinite for an eps network, whose x̂_0 does not settle at the far noise end
 
     def process(self, times: Array) -> ForwardProcess:
         """The same f and g at these times, ascending from 0."""
@@ -99,7 +101,7 @@ def continuous_costs(
             "Continuous refinement knows the variances 'posterior', 'upper' and 'optimal' and the decoders 'upper' and "
             f"'optimal', not {grid.options['variance']!r} with {decoder!r}."
         )
-    data_square = float(statistics.data_square.mean())
+    data_square = math.inf if predicts_of(statistics) == "eps" else float(statistics.data_square.mean())
     u = _coordinate(process, data_square)
     fitted = grid.fitted.decoder_variance
     return ContinuousCosts(
@@ -157,5 +159,5 @@ def _cost(costs: ContinuousCosts, times: Array) -> float:
 
 
 def _coordinate(process: ForwardProcess, data_square: float) -> Array:
-    """u = −ln(snr + c) from index 1, without the grid-dependent term of `interpolate.noise_coordinate`."""
+    """u = −ln(snr + c) from index 1, without the grid-dependent term of `coordinate.noise_coordinate`."""
     return np.asarray(-np.log((process.f[1:] / process.g[1:]) ** 2 + FLAT_BELOW / max(data_square, 1e-12)))

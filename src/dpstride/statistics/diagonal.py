@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..process import ForwardProcess
 from .artefact import DataRange
-from .interpolate import noise_coordinate
+from .coordinate import noise_coordinate
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
@@ -59,7 +59,7 @@ def estimate_diagonal(
     """Mean e² per dimension; see `estimate` for the arguments.
 
     With ``steps`` (the first and the last among them) the network runs there only, and the logarithm is interpolated between
-    them, linearly in the noise coordinate of `statistics.interpolate`.
+    them, linearly in the coordinate of `statistics.coordinate`.
     """
     from tqdm import tqdm
 
@@ -96,14 +96,13 @@ def estimate_diagonal(
                     bar.update(last - first)
             halves[which] /= counts[which]
     if wanted.size < process.T:
-        _fill(process, halves, wanted, square / len(gathered))
+        _fill(halves, wanted, noise_coordinate(process, square / len(gathered), denoiser.predicts))
     return DiagonalErrors(process, halves, counts, gathered.data_range, int(seed))
 
 
-def _fill(process: ForwardProcess, halves: Array, known: npt.NDArray[np.int64], data_square: float) -> None:
+def _fill(halves: Array, known: npt.NDArray[np.int64], u: Array) -> None:
     """Rows between the known ones, in place."""
-    u = noise_coordinate(process, data_square)
-    missing = np.setdiff1d(np.arange(1, process.T + 1), known)
+    missing = np.setdiff1d(np.arange(1, u.size), known)
     right = np.searchsorted(known, missing)
     a, b = known[right - 1], known[right]
     w = ((u[missing] - u[a]) / (u[b] - u[a])).reshape(-1, *[1] * (halves.ndim - 2))

@@ -22,9 +22,10 @@ from ..denoiser import Denoiser
 from . import artefact
 from .artefact import Statistics
 from .data import Samples
-from .interpolate import check_evaluated, fill
+from .interpolate import fill
 from .noise import check_seed
 from .passes import Passes, warn_about_clipping
+from .place import check_evaluated
 from .progress import Progress, ProgressError, check_identity
 from .rows import Rows, identity_of, identity_of_statistics
 from .storage import Arrays, is_replaceable

@@ -1,14 +1,14 @@
 """Stage 3. Statistics at grid indices that were not evaluated, from those that were.
 
 What a denoiser's statistics depend on is the noise level, and they change smoothly with it, so a few evaluated t stand for
-the whole grid. Every field is filled, so that costs, standard errors, scores and comparisons read filled statistics as
-they read estimated ones.
+the whole grid. What follows exactly from the process's coefficients is divided out before and put back after. Every field
+is filled, so that costs, standard errors, scores and comparisons read filled statistics as they read estimated ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -19,28 +19,32 @@ from ..process import ForwardProcess
 from . import artefact, kernels
 from .artefact import BLOCK_NODES, Statistics
 from .bins import MOMENTS, BinnedRows, chebyshev_matrix, chebyshev_nodes
+from .coordinate import output_gain
+from .decoder import rough_nats
+from .place import Place, check_evaluated, interpolate, predicts_of
 
 Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 LEAST = 1e-300  # stands for zero where a logarithm is taken
 LEAST_LOG_NATS = -20.0  # where the decoder is all but certain, blocks do not differ
 ROWS_AT_ONCE = 256
-FLAT_BELOW = 0.1  # of the snr at which the data's whole square equals the noise: nothing changes further out
 
 
 def fill(statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike | None = None) -> Statistics:
     """``statistics`` with every row that is not ``evaluated`` [T + 1] replaced by an interpolated one.
 
-    The coordinate is u = −ln(snr_t + c), log-SNR with the far noise end drawn together (c = 0.1 / E Σ x_0², so that
-    f_T = 0 is allowed too). Between evaluated a < t < b, with w the position of t between them in u:
+    The coordinate is u = −ln snr_t, with the far noise end drawn together where x̂_0 stays bounded (`noise_coordinate`).
+    Between evaluated a < t < b, with w the position of t between them in u:
 
-    * means of Σ e², of the `upper` decoder's cost and of Σ φ: monotone cubic (PCHIP) in u, Σ e² by its logarithm; values
-      of single samples: the weighted mean (1 − w, w) of their values at a and b, times (for Σ φ: plus) what gives that mean;
+    * means, by a monotone cubic (PCHIP) in u: of Σ e² the logarithm of the error of what the network predicts, of which it
+      is a known multiple (`output_gain`); of the `upper` decoder's cost its ratio to what Σ e² alone would make it
+      (`rough_nats`); of Σ φ itself. Values of single samples: the weighted mean (1 − w, w) of what they are at a and b
+      relative to the mean there (for Σ φ: less the mean);
     * residuals: a mixture (1 − w, w) of those at a and b, each rescaled to the interpolated second moment;
     * φ, weighted by 1 and by e²: the same mixture, each shifted to the interpolated mean and weighted to the interpolated
       E Σ e²;
-    * blocks of the decoder's cost: by their logarithm, the weighted mean at the same σ; blocks of φ: the curve of the
-      interpolated distribution times the weighted ratio (by its logarithm) of block to mean, at the same δ;
+    * blocks of the decoder's cost: their ratio to `rough_nats`, the weighted mean of its logarithm at the same σ; blocks of
+      φ: the curve of the interpolated distribution times the weighted ratio (by its logarithm) of block to mean, at the
+      same δ;
     * the learned decoder: the `upper` decoder's cost times the weighted mean of its ratio to that at a and b, as a
       function of δ/δ_max.
 
@@ -51,13 +55,14 @@ def fill(statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike |
     if mask[1:].all():
         return statistics
     place = Place.between(statistics, mask, rows)
-    squared_error = fill_samples(statistics.squared_error, place, "log")
-    changes: dict[str, Any] = {"squared_error": squared_error, "evaluated": mask}
+    gain = output_gain(statistics.process, predicts_of(statistics))
+    squared_error = _fill_samples(statistics.squared_error, place, "log", 1.0 / gain)
+    filled = replace(statistics, squared_error=squared_error, evaluated=mask)
     if statistics.decoder_upper is not None:
-        changes["decoder_upper"] = fill_samples(statistics.decoder_upper, place, "positive")
+        rough = _rough_decoder(filled, np.arange(mask.size), statistics.process.g[:, None] ** 2)[:, 0]
+        filled = replace(filled, decoder_upper=_fill_samples(statistics.decoder_upper, place, "ratio", rough))
     if statistics.fraction_sum is not None:
-        changes["fraction_sum"] = fill_samples(statistics.fraction_sum, place, "signed")
-    filled = replace(statistics, **changes)
+        filled = replace(filled, fraction_sum=_fill_samples(statistics.fraction_sum, place, "signed"))
     if statistics.residual_bins is not None:
         bins = _filled_residuals(filled, statistics.residual_bins, place)
         filled = replace(filled, residual_bins=bins)
@@ -72,104 +77,32 @@ def fill(statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike |
     return filled
 
 
-def check_evaluated(process: ForwardProcess, evaluated: npt.ArrayLike) -> Mask:
-    """The mask as an array of booleans by grid index, or a clear error."""
-    mask = np.asarray(evaluated)
-    if mask.dtype != np.bool_ or mask.shape != (process.T + 1,):
-        raise ValueError(
-            f"evaluated must be one boolean per grid index, {process.T + 1} of them, not {mask.dtype} of shape {mask.shape}."
-        )
-    if missing := [t for t in (1, process.T) if not mask[t]]:
-        raise ValueError(
-            f"Grid indices 1 and T = {process.T} must be evaluated, since statistics are interpolated and never "
-            f"extrapolated, but {' and '.join(map(str, missing))} is not. Add it to the steps."
-        )
-    return mask & (np.arange(mask.size) > 0)
+def _fill_samples(values: Array, place: Place, kind: Literal["log", "ratio", "signed"], scale: Any = None) -> Array:
+    """Values [T + 1, N] of single samples: means by PCHIP, samples by the weighted mean of what they are beside the mean.
 
-
-def noise_coordinate(process: ForwardProcess, data_square: float) -> Array:
-    """u = −ln(snr + c) at every grid index from 1, in which statistics are smooth; u[0] = −inf. ``data_square``: E Σ x_0²."""
-    u = np.full(process.T + 1, -np.inf)
-    snr = (process.f[1:] / process.g[1:]) ** 2
-    # The second term keeps u rising where snr is so far below c that it is lost in rounding.
-    u[1:] = -np.log(snr + FLAT_BELOW / max(data_square, 1e-12)) + 1e-9 * np.arange(process.T)
-    return u
-
-
-def interpolate(u: Array, values: Array, mask: Mask) -> Array:
-    """Monotone cubic interpolation in ``u`` of ``values`` [T + 1] that are known where ``mask``; row 0 is left alone."""
-    from scipy.interpolate import PchipInterpolator
-
-    known = np.flatnonzero(mask[1:]) + 1
-    result = values.copy()
-    if known.size > 1:
-        wanted = np.flatnonzero(~mask[1:]) + 1
-        result[wanted] = PchipInterpolator(u[known], values[known])(u[wanted])
-    return result
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where each grid index lies between its evaluated neighbours, in the noise coordinate u."""
-
-    mask: Mask
-    u: Array
-    below: npt.NDArray[np.int64]  # a <= t, evaluated
-    above: npt.NDArray[np.int64]  # b >= t, evaluated
-    weight: Array  # of b; of a it is one less
-    wanted: Mask  # rows to fill
-
-    @classmethod
-    def between(cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None) -> Place:
-        """The places of all grid indices, of which ``rows`` (all when None) are wanted."""
-        wanted = np.full(mask.size, rows is None)
-        if rows is not None:
-            wanted[np.asarray(rows)] = True
-        u = noise_coordinate(statistics.process, float(statistics.data_square.mean()))
-        known = np.flatnonzero(mask[1:]) + 1
-        t = np.arange(mask.size)
-        above = known[np.searchsorted(known, t)]
-        below = known[np.maximum(np.searchsorted(known, t, side="right") - 1, 0)]
-        gap = u[above] - u[below]
-        weight = np.divide(u - u[below], gap, out=np.zeros(mask.size), where=gap > 0.0)
-        return cls(mask, u, below, above, weight, wanted)
-
-    @property
-    def missing(self) -> list[int]:
-        """Grid indices to fill."""
-        return [int(t) for t in np.flatnonzero((self.wanted & ~self.mask)[1:]) + 1]
-
-    def neighbours(self, t: int) -> list[tuple[int, float]]:
-        """Evaluated neighbours of t and their weights."""
-        w = float(self.weight[t])
-        return [(int(self.below[t]), 1.0 - w), (int(self.above[t]), w)]
-
-    def sides(self, t: npt.NDArray[np.int64]) -> list[tuple[npt.NDArray[np.int64], Array]]:
-        """Evaluated neighbours of each t, all below and then all above, and their weights."""
-        return [(self.below[t], 1.0 - self.weight[t]), (self.above[t], self.weight[t])]
-
-    def mix(self, values: Array, t: npt.NDArray[np.int64]) -> Array:
-        """Weighted means of the neighbours' rows, for each t."""
-        w = self.weight[t].reshape(-1, *[1] * (values.ndim - 1))
-        return np.asarray((1.0 - w) * values[self.below[t]] + w * values[self.above[t]])
-
-
-def fill_samples(values: Array, place: Place, kind: Literal["log", "positive", "signed"]) -> Array:
-    """Values [T + 1, N] of single samples: means by PCHIP, samples by the weighted mean of their neighbours."""
+    ``scale`` [T + 1] is known at every t: "log" and "ratio" interpolate the mean in its units.
+    """
     missing = np.array(place.missing, dtype=np.int64)
     means = values.mean(axis=1)
-    if kind == "log":
-        means = np.exp(interpolate(place.u, np.log(np.maximum(means, LEAST)), place.mask))
-    else:
-        means = interpolate(place.u, means, place.mask)
-    mixed = place.mix(values, missing)
-    mixed_means = mixed.mean(axis=1)
     filled = values.copy()
     if kind == "signed":
-        filled[missing] = mixed + (means[missing] - mixed_means)[:, None]
+        beside = place.mix(values - means[:, None], missing)
+        filled[missing] = beside + interpolate(place.u, means, place.mask)[missing, None]
+        return filled
+    beside = place.mix(_ratio(values, means[:, None]), missing)
+    level = means / np.maximum(scale, LEAST)
+    if kind == "log":
+        level = np.exp(interpolate(place.u, np.log(np.maximum(level, LEAST)), place.mask))
     else:
-        filled[missing] = mixed * _ratio(means[missing], mixed_means)[:, None]
+        level = interpolate(place.u, level, place.mask)
+    filled[missing] = beside * (level * scale)[missing, None]
     return filled
+
+
+def _rough_decoder(filled: Statistics, t: npt.NDArray[np.int64], variances: Array) -> Array:
+    """`rough_nats` of rows t at their ``variances`` [rows, n]."""
+    squared_error = filled.squared_error[t].mean(axis=1)[:, None]
+    return np.asarray(rough_nats(filled.dims, squared_error, variances, filled.data_range.step))
 
 
 def _ratio(numerator: Any, denominator: Any) -> Any:
@@ -258,10 +191,16 @@ def _filled_decoder_blocks(filled: Statistics, place: Place) -> Array:
     limits = _limits(place, lambda t: artefact.decoder_log_sigma_range(filled.process, filled.data_range, t))
     for t in _parts(missing):
         log_sigma = _nodes_of(limits[t])
-        blocks[t] = sum(
-            share[:, None, None] * np.maximum(blocks[a], LEAST_LOG_NATS) @ _to_nodes(limits[a], log_sigma)
+        variances = np.exp(2.0 * log_sigma)
+        ratio = sum(
+            share[:, None, None]
+            * (
+                np.maximum(blocks[a], LEAST_LOG_NATS) @ _to_nodes(limits[a], log_sigma)
+                - np.log(_rough_decoder(filled, a, variances))[:, None]
+            )
             for a, share in place.sides(t)
         )
+        blocks[t] = ratio + np.log(_rough_decoder(filled, t, variances))[:, None]
     return blocks
 
 

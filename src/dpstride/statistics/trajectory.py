@@ -336,7 +336,7 @@ def _coarse(process: ForwardProcess, paired: int) -> npt.NDArray[np.int64]:
     """``paired`` grid points above 0, or nearly, even in the sum of angle and log-SNR, each scaled to its range.
 
     The angle atan(g/f) sees the trajectory's large moves, log-SNR the fine ones next to clean data. The far noise end, where
-    log-SNR may be infinite, is drawn together as in `interpolate.noise_coordinate`.
+    log-SNR may be infinite, is drawn together as in `coordinate.noise_coordinate`.
     """
     T = process.T
     if paired <= 1:

@@ -1,0 +1,91 @@
+"""Stage 3. Where grid indices lie between those that were evaluated, and means between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process import ForwardProcess
+from .artefact import Statistics
+from .coordinate import monotone_cubic, noise_coordinate
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+def check_evaluated(process: ForwardProcess, evaluated: npt.ArrayLike) -> Mask:
+    """The mask as an array of booleans by grid index, or a clear error."""
+    mask = np.asarray(evaluated)
+    if mask.dtype != np.bool_ or mask.shape != (process.T + 1,):
+        raise ValueError(
+            f"evaluated must be one boolean per grid index, {process.T + 1} of them, not {mask.dtype} of shape {mask.shape}."
+        )
+    if missing := [t for t in (1, process.T) if not mask[t]]:
+        raise ValueError(
+            f"Grid indices 1 and T = {process.T} must be evaluated, since statistics are interpolated and never "
+            f"extrapolated, but {' and '.join(map(str, missing))} is not. Add it to the steps."
+        )
+    return mask & (np.arange(mask.size) > 0)
+
+
+def predicts_of(statistics: Statistics) -> str:
+    """What the network of ``statistics`` predicts; statistics made by hand need not say, and have errors of x̂_0."""
+    return str(statistics.model.get("predicts", "x0"))
+
+
+def interpolate(u: Array, values: Array, mask: Mask) -> Array:
+    """Monotone cubic interpolation in ``u`` of ``values`` [T + 1] that are known where ``mask``; row 0 is left alone."""
+    known = np.flatnonzero(mask[1:]) + 1
+    result = values.copy()
+    if known.size > 1:
+        wanted = np.flatnonzero(~mask[1:]) + 1
+        result[wanted] = monotone_cubic(u[known], values[known])(u[wanted])
+    return result
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where each grid index lies between its evaluated neighbours, in the noise coordinate u."""
+
+    mask: Mask
+    u: Array
+    below: npt.NDArray[np.int64]  # a <= t, evaluated
+    above: npt.NDArray[np.int64]  # b >= t, evaluated
+    weight: Array  # of b; of a it is one less
+    wanted: Mask  # rows to fill
+
+    @classmethod
+    def between(cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None) -> Place:
+        """The places of all grid indices, of which ``rows`` (all when None) are wanted."""
+        wanted = np.full(mask.size, rows is None)
+        if rows is not None:
+            wanted[np.asarray(rows)] = True
+        u = noise_coordinate(statistics.process, float(statistics.data_square.mean()), predicts_of(statistics))
+        known = np.flatnonzero(mask[1:]) + 1
+        t = np.arange(mask.size)
+        above = known[np.searchsorted(known, t)]
+        below = known[np.maximum(np.searchsorted(known, t, side="right") - 1, 0)]
+        gap = u[above] - u[below]
+        weight = np.divide(u - u[below], gap, out=np.zeros(mask.size), where=gap > 0.0)
+        return cls(mask, u, below, above, weight, wanted)
+
+    @property
+    def missing(self) -> list[int]:
+        """Grid indices to fill."""
+        return [int(t) for t in np.flatnonzero((self.wanted & ~self.mask)[1:]) + 1]
+
+    def neighbours(self, t: int) -> list[tuple[int, float]]:
+        """Evaluated neighbours of t and their weights."""
+        w = float(self.weight[t])
+        return [(int(self.below[t]), 1.0 - w), (int(self.above[t]), w)]
+
+    def sides(self, t: npt.NDArray[np.int64]) -> list[tuple[npt.NDArray[np.int64], Array]]:
+        """Evaluated neighbours of each t, all below and then all above, and their weights."""
+        return [(self.below[t], 1.0 - self.weight[t]), (self.above[t], self.weight[t])]
+
+    def mix(self, values: Array, t: npt.NDArray[np.int64]) -> Array:
+        """Weighted means of the neighbours' rows, for each t."""
+        w = self.weight[t].reshape(-1, *[1] * (values.ndim - 1))
+        return np.asarray((1.0 - w) * values[self.below[t]] + w * values[self.above[t]])
