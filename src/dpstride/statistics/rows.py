@@ -17,6 +17,7 @@ from .. import __version__
 from ..denoiser import Denoiser
 from . import artefact
 from .artefact import Statistics
+from .behaviour import Behaviour
 from .bins import MOMENTS, BinnedRows
 from .data import Samples
 from .storage import Arrays
@@ -28,8 +29,8 @@ _SINGLE = ("squared_error", "decoder_upper", "fraction_sum")
 _BLOCKS = ("decoder_blocks", "fraction_blocks", "learned_decoder_blocks")
 
 
-def identity_of(denoiser: Denoiser, data: Samples, seed: int) -> dict[str, Any]:
-    """What must agree for two runs to be the same work. Ask before the network runs, which may change its own values."""
+def identity_of(denoiser: Denoiser, data: Samples, seed: int, behaviour: Behaviour) -> dict[str, Any]:
+    """What must agree for two runs to be the same work, see `progress.check_identity`."""
     return {
         "process": denoiser.process.fingerprint,
         "model": denoiser.describe(),
@@ -37,6 +38,7 @@ def identity_of(denoiser: Denoiser, data: Samples, seed: int) -> dict[str, Any]:
         "data_range": data.data_range.describe(),
         "seed": seed,
         "version": __version__,
+        "behaviour": behaviour.to_dict(),
     }
 
 
@@ -50,6 +52,7 @@ def identity_of_statistics(statistics: Statistics) -> dict[str, Any]:
         "data_range": statistics.data_range.describe(),
         "seed": statistics.seed,
         "version": statistics.version,
+        "behaviour": None if statistics.behaviour is None else statistics.behaviour.to_dict(),
     } | ({"skipped": skipped} if skipped else {})
 
 
@@ -155,6 +158,7 @@ class Rows:
             model=self.identity["model"],
             data=data | ({"skipped": list(self.skipped)} if self.skipped else {}),
             evaluated=self.evaluated,
+            behaviour=Behaviour.from_dict(self.identity["behaviour"]),
             **binned,  # type: ignore[arg-type]
             **self.plain,  # type: ignore[arg-type]
         )
