@@ -162,7 +162,7 @@ class _Work:
 
     def lead(self, path: Path | None, reuse: Statistics | None, whole: bool) -> Statistics:
         """What the main process does: find what is there, have the rest computed, and if ``whole`` fill and write."""
-        self.workers.share(self.identity)
+        self.workers.agree(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.")]
         folder = None if path is None else artefact.progress_folder(path)
         if path is not None and path.exists():
@@ -183,8 +183,7 @@ class _Work:
 
     def help(self) -> Statistics:
         """What the other processes do: the units they are dealt, until the main one has all."""
-        remedy = "Start every process with the same model, data and options."
-        check_identity(f"Worker {self.workers.rank}", self.identity, self.workers.share(None), remedy)
+        self.workers.agree(self.identity)
         while (units := self.workers.share(None)) is not None:
             for _ in self.workers.map(self.passes.run, [_unit_of(unit) for unit in units]):
                 pass
@@ -202,14 +201,11 @@ class _Work:
     def _ours(self, statistics: Statistics) -> Statistics:
         return replace(statistics, process=self.denoiser.process)  # files do not hold its functions
 
-    def _checked(
-        self, found: Statistics, where: Any, remedy: str = "Give another output, or remove it."
-    ) -> Statistics:
+    def _checked(self, found: Statistics, where: Any, remedy: str = "Give another output, or remove it.") -> Statistics:
         theirs = identity_of_statistics(found)
         if self.skip_nonfinite:
             theirs.pop("skipped", None)
-        check_identity(where, theirs, self.identity, remedy)
-        self.identity = self.identity | {"behaviour": theirs["behaviour"]}  # so that rounding never adds up
+        self.identity = check_identity(where, theirs, self.identity, remedy)
         return found
 
     def _rows(self, known: list[Statistics], progress: Progress | None) -> Rows:

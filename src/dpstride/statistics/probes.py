@@ -27,7 +27,7 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Inputs = Callable[[Indices, Indices], tuple[Tensor, Any]]  # x_t and conditioning of grid indices and samples
 COUNT = 4
-EVALUATIONS = 20  # 4 alone, 3 batches of two at one t, 3 at several, 4 alone again; 8 with batches of one sample
+PASSES, EVALUATIONS = 14, 20  # 4 alone, 3 batches of two at one t, 3 at several, 4 alone again; 8 for a batch size of 1
 IN_BATCH = 0.05  # of an output's size: 16 bits round that much between a batch of one and one of two
 ON_DEVICES = 1e-3  # graphics cards may take TF32 for float32, and another way to add up at every call
 NOT_FINITE = 1e4  # stands for NaN and infinity, which are the work's own to find and name
@@ -91,7 +91,9 @@ def probe(denoiser: Denoiser, inputs: Inputs, samples: Sequence[int], batch_size
     mixes = mixed is not None and _disturbed(mixed) <= slack
     pairs = [(alone[0], together[0].row(0))] if together is not None else []
     if mixed is not None and mixes:
-        pairs += [(alone[i], mixed[batch].row(place)) for i, batch, place in ((0, 0, 0), (1, 0, 1), (2, 1, 1), (3, 2, 0))]
+        pairs += [
+            (alone[i], mixed[batch].row(place)) for i, batch, place in ((0, 0, 0), (1, 0, 1), (2, 1, 1), (3, 2, 0))
+        ]
     rounding = max((_apart(one.row(0), other) for one, other in pairs), default=0.0)
     if rounding > IN_BATCH:
         raise ValueError(

@@ -37,8 +37,8 @@ class Progress:
 
     Opening makes the folder and locks it (`BusyError` names the process that has it; a killed process never leaves a
     lock behind), checks every shard, and refuses (`OtherWorkError`) those of another ``identity``, a dict of JSON values
-    that says what the work is (see `check_identity`). Of its "behaviour", what the first shard says stands in ``identity``
-    from then on. A damaged shard is named in a warning and removed: only its pieces are to be done again.
+    that says what the work is (see `check_identity`); ``identity`` is then the one to go on with. A damaged shard is named
+    in a warning and removed: only its pieces are to be done again.
 
     Use it as a context: leaving it writes what is pending, also after an error or Ctrl-C, and gives the lock back. Write
     the final result before `remove`.
@@ -150,10 +150,7 @@ class Progress:
             warnings.warn(f"{path}: {error}; it is removed and what it held is computed again.", stacklevel=4)
             path.unlink()
             return False
-        there = json.loads(header["identity"])
-        check_identity(self.folder, there, self.identity)
-        if "behaviour" in self.identity:
-            self.identity["behaviour"] = there["behaviour"]
+        self.identity = check_identity(self.folder, json.loads(header["identity"]), self.identity)
         return True
 
 
@@ -162,11 +159,12 @@ def check_identity(
     there: dict[str, Any],
     here: dict[str, Any],
     remedy: str = "Give another output, or remove it.",
-) -> None:
+) -> dict[str, Any]:
     """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints.
 
     How a model is called does not matter. Where ``here`` has a "behaviour" (`Behaviour.to_dict`), it must be that of
-    ``there`` but for rounding; a record without one does not do.
+    ``there`` but for rounding; a record without one does not do. Returned is the identity to go on with: ``here`` with the
+    behaviour of ``there``, so that rounding cannot add up over many runs.
     """
     old, new = _flat(_compared(there)), _flat(_compared(here))
     names = [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
@@ -175,8 +173,10 @@ def check_identity(
         different = [f"{name} (there {old.get(name)!r}, here {new.get(name)!r})" for name in names[:SHOWN]]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise OtherWorkError(f"{where} holds other work: {', '.join(different)}{more} differ. {remedy}")
-    if "behaviour" in here:
-        _check_behaviour(where, there.get("behaviour"), here["behaviour"], remedy)
+    if "behaviour" not in here:
+        return here
+    _check_behaviour(where, there.get("behaviour"), here["behaviour"], remedy)
+    return here | {"behaviour": there["behaviour"]}
 
 
 def _compared(identity: dict[str, Any]) -> dict[str, Any]:
