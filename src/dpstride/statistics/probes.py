@@ -98,8 +98,8 @@ def probe(denoiser: Denoiser, inputs: Inputs, samples: Sequence[int], batch_size
     if rounding > IN_BATCH:
         raise ValueError(
             f"The network gives a sample another output in a batch of two than alone (by {rounding:.2g} of its size), so "
-            "that every result would depend on the batches. Look for a squeeze() that drops the batch's dimension, or for "
-            "a sum over it."
+            "that every result would depend on the batches. Look for a squeeze() that drops the batch's dimension, for a "
+            "sum over it, or for one label taken for all."
         )
     behaviour = Behaviour(
         t=t,
