@@ -42,7 +42,8 @@ class Denoiser:
     Args:
         network: any callable ``network(x, time)`` or ``network(x, time, conditioning)``; x is [B, *shape] in the
             network's own precision, time is [B]. Conditioning that is a dict is passed as keywords. Modules found in
-            it are put in evaluation mode.
+            it are put in evaluation mode. It must be a function of these alone, sample by sample; what is given to it is
+            its own, to write into if it likes.
         process: the forward process it was trained with, or a subset of its grid.
         predicts: "eps", "x0", "v" (= f eps - g x0) or "flow" (= eps - x0).
         variance: the reverse variance it was trained with; "learned_range" networks return 2C channels, the

@@ -64,7 +64,9 @@ def bits_per_dim(
     cdf: Cdf | None = None,
     progress: bool = False,
 ) -> Likelihood:
-    """Bits/dim of ``schedule`` on ``heldout`` data by direct evaluation: the probes, then K network passes per batch.
+    """Bits/dim of ``schedule`` on ``heldout`` data by direct evaluation: K network passes per batch.
+
+    Before that the probes are passed, 20 evaluations: a network that is random or mixes its batches is refused.
 
     ``variance``, ``decoder`` and ``cdf`` default to the schedule's own; a hand-made stride has none, and then the model's
     variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.

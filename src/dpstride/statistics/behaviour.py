@@ -57,13 +57,16 @@ class Behaviour:
             raise ValueError("it is no record of a model's behaviour")
         found = cls(**{name: _tuples(value) for name, value in document.items()})
         check_types(found)
-        lengths = {len(found.t), len(found.samples), len(found.sizes), len(found.sketches)}
-        numbers = [*found.sizes, found.rounding, *(number for sketch in found.sketches for number in sketch)]
-        if len(lengths) > 1 or any(len(sketch) != BUCKETS for sketch in found.sketches):
-            raise ValueError("a record of a model's behaviour has parts of different lengths")
-        if found.precision not in SAME_PLACE or not all(map(math.isfinite, numbers)):
-            raise ValueError("a record of a model's behaviour has impossible numbers")
+        found._check()
         return found
+
+    def _check(self) -> None:
+        lengths = {len(self.t), len(self.samples), len(self.sizes), len(self.sketches)}
+        numbers = [*self.sizes, self.rounding, *(number for sketch in self.sketches for number in sketch)]
+        if len(lengths) > 1 or any(len(sketch) != BUCKETS for sketch in self.sketches):
+            raise ValueError("a record of a model's behaviour has parts of different lengths")
+        if self.precision not in SAME_PLACE or not all(abs(number) < 1e300 for number in numbers):
+            raise ValueError("a record of a model's behaviour has impossible numbers")
 
     def difference(self, now: Behaviour) -> str | None:
         """By how much and where the model behaves otherwise ``now``, in words; None where that is rounding."""
@@ -112,5 +115,6 @@ def _negative(size: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(words.view(np.uint8))[:size].astype(bool)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(inner) for inner in value) if isinstance(value, (list, tuple)) else value
+def _tuples(value: Any, depth: int = 2) -> Any:
+    """Lists as tuples, as deep as records have them."""
+    return tuple(_tuples(inner, depth - 1) for inner in value) if isinstance(value, (list, tuple)) and depth else value

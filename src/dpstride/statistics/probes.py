@@ -30,7 +30,8 @@ COUNT = 4
 PASSES, EVALUATIONS = 14, 20  # 4 alone, 3 batches of two at one t, 3 at several, 4 alone again; 8 for a batch size of 1
 IN_BATCH = 0.05  # of an output's size: 16 bits round that much between a batch of one and one of two
 ON_DEVICES = 1e-3  # graphics cards may take TF32 for float32, and another way to add up at every call
-NOT_FINITE = 1e4  # stands for NaN and infinity, which are the work's own to find and name
+NOT_FINITE = 1e4  # stands for NaN and infinity, which are the work's own to find and name,
+LARGEST = 1e100  # and for numbers whose squares would overflow
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def _disturbed(batches: list[_Outputs]) -> float:
 def _respond(denoiser: Denoiser, x_t: Tensor, conditioning: Any, t: Indices) -> _Outputs:
     output = denoiser.response(x_t, torch.from_numpy(t), conditioning)
     values = output.flatten(1).to(device="cpu", dtype=torch.float64, copy=True).numpy()
-    values[~np.isfinite(values)] = NOT_FINITE
+    values[~(np.abs(values) < LARGEST)] = NOT_FINITE
     least = 1e-3 * np.linalg.norm(x_t.flatten(1).double().cpu().numpy(), axis=1)
     return _Outputs(values, np.maximum(np.linalg.norm(values, axis=1), least), output.dtype)
 
