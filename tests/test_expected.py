@@ -10,7 +10,6 @@ import pytest
 from dpstride.cli import expected
 from dpstride.statistics import workers
 from dpstride.statistics.data import Samples
-from dpstride.statistics.workers import Workers
 from small_network import IMAGES, denoiser_of
 
 TICK = 3.0  # seconds between any two looks at the clock
@@ -20,8 +19,6 @@ TICK = 3.0  # seconds between any two looks at the clock
 def test_processes_share_the_time(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0.0, TICK)
     monkeypatch.setattr(expected, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    # Each process times passes of its own, so that nothing has to be spread to find out.
-    monkeypatch.setattr("dpstride.statistics.estimate.current", Workers)
     monkeypatch.setattr(workers, "current", lambda: SimpleNamespace(size=processes))
     denoiser = denoiser_of(shape=IMAGES.shape[1:])
     data = Samples.read(IMAGES, None, "uint8")

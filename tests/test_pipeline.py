@@ -31,6 +31,7 @@ from dpstride import (
     solve,
 )
 from dpstride.evaluate.comparison import compare
+from dpstride.statistics.probes import PASSES
 from gaussian import LN2, DirectChain, GaussianNetwork, MixtureNetwork, gaussian_denoiser, mixture_data, paths_of
 
 VARIANCES = ("posterior", "upper", "optimal")
@@ -223,12 +224,8 @@ def test_a_checkpoint_saves_the_second_run(tmp_path: Path) -> None:
             )
         )
         passes.append(denoiser.network.calls)  # type: ignore[attr-defined]
-    assert passes == [TRIAL + 3, 0]
+    assert passes == [PASSES + 3, PASSES]
     assert [schedules.options["variance"] for schedules in found] == ["posterior", "optimal"]
-
-
-# Before the work, whether the network takes several times in a batch: two samples together, and each alone.
-TRIAL = 3
 
 
 @pytest.mark.parametrize(("T", "batch_size", "passes"), [(8, 64, 3), (8, 160, 1), (8, 7, 24)])
@@ -236,7 +233,7 @@ def test_batches_of_the_network_are_full(T: int, batch_size: int, passes: int) -
     denoiser = gaussian_denoiser(ForwardProcess.linear(T), np.zeros(2), np.ones(2), dtype=torch.float64)
     x_0 = np.random.default_rng(0).standard_normal((20, 2))
     optimise(denoiser, x_0, data_range="continuous", batch_size=batch_size, progress=False)
-    assert denoiser.network.calls == TRIAL + passes  # type: ignore[attr-defined]
+    assert denoiser.network.calls == PASSES + passes  # type: ignore[attr-defined]
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ STAGES = {
     "process_rules": 1,
     "process": 1,
     "fingerprint": 2,
+    "calling": 2,
     "compiling": 2,
     "denoiser": 2,
     "statistics": 3,
@@ -41,7 +42,18 @@ DELEGATES = {
     ("solver/__init__.py", "dpstride.report.notebook"),
     ("evaluate/comparison.py", "dpstride.report.notebook"),
 }
-TORCH = {"reading", "fingerprint", "compiling", "denoiser", "statistics", "evaluate", "study", "cli", *OUTSIDE}
+TORCH = {
+    "reading",
+    "fingerprint",
+    "calling",
+    "compiling",
+    "denoiser",
+    "statistics",
+    "evaluate",
+    "study",
+    "cli",
+    *OUTSIDE,
+}
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 

@@ -41,8 +41,8 @@ PROGRAM = """
     report = {"rank": workers.rank, "size": workers.size, "steps": []}
     units.RANGE = 10
 
-    def run(data, name, **options):
-        denoiser = denoiser_of(True, ForwardProcess.linear(24), network_dtype=torch.float32)
+    def run(data, name, spread=1.0, **options):
+        denoiser = denoiser_of(True, ForwardProcess.linear(24), network_dtype=torch.float32, spread=spread)
         statistics = estimate(
             denoiser, data, batch_size=5, progress=False, checkpoint=f"{folder}/{name}-{workers.size}", **options
         )
@@ -57,11 +57,16 @@ PROGRAM = """
     if workers.main:
         assert sorted(sent) == list(range(6)) and all((sent[n]["x"] == n).all() for n in sent)
     assert workers.share({"a": [1, None]} if workers.main else None) == {"a": [1, None]}
-    if workers.size > 1:
+    if workers.size > 2:
         try:  # one process has other data
             run(images if workers.rank != 1 else images.flip(0), "other")
         except Exception as error:
             report["error"] = [type(error).__name__, str(error)]
+    if workers.size == 2:
+        try:  # one process has an edited model, with the same weights
+            run(images, "edited", spread=1.0 if workers.main else 1.01)
+        except Exception as error:
+            report["edited"] = [type(error).__name__, str(error)]
     with open(f"{folder}/report-{workers.size}-{rank}.json", "w") as file:
         json.dump(report, file)
 """
@@ -97,6 +102,15 @@ def test_three_processes_give_what_one_gives_and_fail_together(tmp_path: Path) -
         assert report["error"][0] == "WorkerError"
         assert report["error"][1].startswith("Worker 1: Worker 1 holds other work")
     assert not (tmp_path / "other-3").exists()
+
+
+def test_a_worker_with_an_edited_model_is_refused(tmp_path: Path) -> None:
+    main, other = launch(tmp_path, 2)
+    assert other["edited"][0] == "OtherWorkError"
+    assert "Worker 1 holds work of a model that behaves otherwise: on the same inputs" in other["edited"][1]
+    assert other["edited"][1].endswith("Start every process with the same model, data and options.")
+    assert main["edited"][0] == "WorkerError"
+    assert not (tmp_path / "edited-2").exists()
 
 
 def test_two_machines_and_accelerate_give_what_one_process_gives(tmp_path: Path) -> None:
@@ -246,6 +260,29 @@ def test_an_error_in_one_process_comes_after_what_was_finished() -> None:
     thread.join(timeout=60)
     assert sorted(found) == [0, 1]  # its own unit, and the one that the other had finished
     assert raised == ["bad unit"]
+
+
+@pytest.mark.parametrize("size", ["x", "", "0", "-2", "1.5", "9" * 5000])
+def test_a_number_of_processes_that_is_none_is_refused(
+    size: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dpstride.statistics.workers import join
+
+    monkeypatch.setenv("WORLD_SIZE", size)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            main(["models"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "Error: WORLD_SIZE must be a number of processes, as torchrun and accelerate launch set it, not"
+    )
+    assert "Unset it to run one process." in said
+    with pytest.raises(ValueError, match="WORLD_SIZE must be a number of processes"):
+        join()
 
 
 def test_a_verb_without_shared_work_runs_in_the_main_process_only(

@@ -7,8 +7,7 @@ known here and nowhere else. All algebra around the network is float64 (float32 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .calling import PRECISIONS, NonFiniteError, autocast_in_force, call, checked, is_out_of_memory
 from .compiling import compiled
 from .fingerprint import digest_of, name_of, parts_of
 from .process import ForwardProcess
@@ -24,15 +24,8 @@ from .reading.text import printable
 Predicts = Literal["eps", "x0", "v", "flow"]
 ModelVariance = Literal["posterior", "upper", "learned_range"]
 TimeInput = Literal["index0", "time", "rescaled"] | Callable[[int], float]
-PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
-
-class NonFiniteError(ValueError):
-    """The network gave NaN or infinity, for the samples at ``positions`` of the batch."""
-
-    def __init__(self, message: str, positions: Sequence[int] = ()) -> None:
-        super().__init__(message)
-        self.positions = list(positions)
+__all__ = ["Denoiser", "NonFiniteError", "Prediction", "is_out_of_memory"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,8 @@ class Denoiser:
     Args:
         network: any callable ``network(x, time)`` or ``network(x, time, conditioning)``; x is [B, *shape] in the
             network's own precision, time is [B]. Conditioning that is a dict is passed as keywords. Modules found in
-            it are put in evaluation mode.
+            it are put in evaluation mode. It must be a function of these alone, sample by sample; what is given to it is
+            its own, to write into if it likes.
         process: the forward process it was trained with, or a subset of its grid.
         predicts: "eps", "x0", "v" (= f eps - g x0) or "flow" (= eps - x0).
         variance: the reverse variance it was trained with; "learned_range" networks return 2C channels, the
@@ -85,6 +79,9 @@ class Denoiser:
             raise ValueError(f"process must be a ForwardProcess, not {type(process).__name__}.")
         _check_choice("predicts", predicts, get_args(Predicts))
         _check_choice("variance", variance, get_args(ModelVariance))
+        if dtype is not None and dtype not in PRECISIONS:
+            names = ", ".join(str(each) for each in PRECISIONS)
+            raise ValueError(f"dtype must be one of {names}, or None to find it, not {dtype!r}.")
         if predicts == "eps" and (process.f == 0.0).any():
             raise ValueError(
                 f"predicts='eps' needs f > 0 everywhere, but the process {process.name!r} has f = 0 at grid index "
@@ -108,7 +105,7 @@ class Denoiser:
         for module in modules:
             module.eval()
         self.device = torch.device(device) if device is not None else parameters[0].device if parameters else _CPU
-        floating = [p.dtype for p in parameters if p.is_floating_point()]
+        floating = [p.dtype for p in parameters if p.dtype in PRECISIONS]
         self.dtype = dtype or (floating[0] if floating else None)
         self.algebra_dtype = torch.float32 if self.device.type == "mps" else torch.float64
         self.autocast: torch.dtype | None = None
@@ -122,10 +119,12 @@ class Denoiser:
     def __call__(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Prediction:
         """x̂_0 (and φ) at ``x_t`` [B, *shape], one network pass; ``t`` is a grid index or one per sample [B]."""
         index = self._index_of(t, x_t.shape[0])
-        per_sample = (-1, *([1] * (x_t.ndim - 1)))
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
-        f_t, g_t = self._f[index].reshape(per_sample), self._g[index].reshape(per_sample)
-        output = self._run_network(x_t * self._input_scale[index].reshape(per_sample), index, conditioning)
+        f_t, g_t = (array[index].reshape(-1, *([1] * (x_t.ndim - 1))) for array in (self._f, self._g))
+        output = self._output(x_t, index, conditioning, self._run)
+        self._check_finite(output, index)
+        # A copy, whatever the precision: a network may return the same tensor every time, with other numbers in it.
+        output = output.to(device=self.device, dtype=self.algebra_dtype, copy=True)
         fraction = None
         if self.variance == "learned_range":
             output, v = output.chunk(2, dim=1)
@@ -142,6 +141,11 @@ class Denoiser:
         if self.clip is not None:
             x0_hat = x0_hat.clamp(*self.clip)
         return Prediction(x0_hat, fraction)
+
+    def response(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Tensor:
+        """The network's own output at ``x_t``, in its own precision and never compiled; it may hold NaN or infinity."""
+        x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
+        return self._output(x_t, self._index_of(t, x_t.shape[0]), conditioning, self.network)
 
     def on_grid(self, process: ForwardProcess) -> Denoiser:
         """The same network on another grid; refused where the network was never trained or its time is unknown."""
@@ -210,17 +214,24 @@ class Denoiser:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the weights, code and values that the network consists of now; reads every weight."""
+        """Digest of the weights that the network has now; reads every one."""
         return digest_of(self.network)
+
+    @property
+    def autocast_now(self) -> torch.dtype | None:
+        """The lower precision in which torch runs what it sees fit: from `faster`, or a torch.autocast around the call."""
+        return self.autocast or autocast_in_force(self.device)
 
     @property
     def at_once(self) -> int:
         """Batches to pass at a time: as many as torch has threads, for a network on the processor that says it may.
 
         A callable may keep something between its lines (the time, a cache) that another thread would change, so it has to
-        say that it does not: ``network.stateless = True``. What torch.compile makes is for one thread.
+        say that it does not: ``network.stateless = True``. What torch.compile makes is for one thread, and a torch.autocast
+        around the call holds for the caller's thread only.
         """
         may = getattr(self.network, "stateless", False) is True and self._run is self.network
+        may = may and autocast_in_force(self.device) is None
         return torch.get_num_threads() if may and self.device.type == "cpu" else 1
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -246,7 +257,7 @@ class Denoiser:
     def _time_name(self) -> str:
         if isinstance(self.time_input, str):
             return self.time_input
-        return f"{name_of(self.time_input)} {digest_of(self.time_input)}"
+        return f"function {digest_of(self._time)}"
 
     def _index_of(self, t: int | Tensor, count: int) -> Tensor:
         """Grid indices [count] from one for all or one per sample."""
@@ -263,49 +274,26 @@ class Denoiser:
             )
         return index.to(device=self.device, dtype=torch.int64).expand(count)
 
-    def _run_network(self, x: Tensor, index: Tensor, conditioning: Any) -> Tensor:
+    def _output(self, x_t: Tensor, index: Tensor, conditioning: Any, run: Callable[..., Any]) -> Tensor:
+        shape = tuple(x_t.shape)
         if self.shape is None:
-            self.shape = tuple(x.shape[1:])
-        elif tuple(x.shape[1:]) != self.shape:
+            self.shape = shape[1:]
+        elif shape[1:] != self.shape:
             raise ValueError(
-                f"This denoiser takes samples of shape {self.shape}, but the data has shape {tuple(x.shape[1:])}. "
+                f"This denoiser takes samples of shape {self.shape}, but the data has shape {shape[1:]}. "
                 "Reshape the data, or build the Denoiser with the right shape=."
             )
-        if self.dtype is not None:
-            output = self._call(x, index, conditioning, self.dtype)
-        else:
+        # x and time are made for this call; the network may write into them.
+        x = x_t * self._input_scale[index].reshape(-1, *([1] * (x_t.ndim - 1)))
+        if self.dtype is None:
             output = self._call_finding_dtype(x, index, conditioning)
-        return self._checked(output, x, index).to(self.algebra_dtype)
+        else:
+            output = call(run, x.to(self.dtype), self._time_of(index, self.dtype), conditioning, self.autocast)
+        return checked(output, shape, self.variance)
 
-    def _call(self, x: Tensor, index: Tensor, conditioning: Any, dtype: torch.dtype) -> Any:
+    def _time_of(self, index: Tensor, dtype: torch.dtype) -> Tensor:
         time = self._time[index]
-        if time.is_floating_point():
-            time = time.to(torch.float64 if dtype == torch.float64 else torch.float32)
-        run = self.network if self.dtype is None else self._run  # what it accepts is found out as it is
-        lower = nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
-        with torch.inference_mode(), lower:
-            if conditioning is None:
-                try:
-                    return run(x.to(dtype), time)
-                except TypeError as error:
-                    if "positional argument" not in str(error):
-                        raise
-                    raise ValueError(
-                        f"The network cannot be called as network(x, time) ({error}). If the model is conditional, give "
-                        "the conditioning with the data, as a pair (x, conditioning); if it takes no time, wrap it: "
-                        "lambda x, time: network(x)."
-                    ) from error
-            conditioning = _to_device(conditioning, self.device)
-            try:
-                if isinstance(conditioning, Mapping):
-                    return run(x.to(dtype), time, **conditioning)
-                return run(x.to(dtype), time, conditioning)
-            except TypeError as error:
-                raise ValueError(
-                    f"The network did not take the conditioning that came with the data ({error}). Drop it if the model "
-                    "is unconditional (a file with the images alone, or [x for x, _ in data]), or pass a dict of the "
-                    "network's own keywords."
-                ) from error
+        return time.to(torch.float64 if dtype == torch.float64 else torch.float32) if time.is_floating_point() else time
 
     def _call_finding_dtype(self, x: Tensor, index: Tensor, conditioning: Any) -> Any:
         """A callable with no parameters of its own: the highest precision that it accepts, found on its first call."""
@@ -314,7 +302,8 @@ class Denoiser:
             if dtype == torch.float64 and self.algebra_dtype != torch.float64:
                 continue
             try:
-                output = self._call(x, index, conditioning, dtype)
+                time = self._time_of(index, dtype)
+                output = call(self.network, x.to(dtype, copy=True), time, conditioning, self.autocast)
             except RuntimeError as error:  # torch's way to say that two dtypes do not match
                 if is_out_of_memory(error):
                     raise
@@ -325,24 +314,7 @@ class Denoiser:
         assert complaint is not None
         raise complaint
 
-    def _checked(self, output: Any, x: Tensor, index: Tensor) -> Tensor:
-        if not isinstance(output, Tensor):
-            raise ValueError(
-                f"network(x, time) must return a tensor, not {type(output).__name__}. Wrap it, for example "
-                "lambda x, time: network(x, time).sample for a diffusers model."
-            )
-        expected = list(x.shape)
-        if self.variance == "learned_range":
-            expected[1] *= 2
-        if list(output.shape) != expected:
-            channels = "twice the channels of x (prediction, then v)" if expected != list(x.shape) else "the shape of x"
-            hint = ""
-            if list(output.shape) == [x.shape[0], 2 * x.shape[1], *x.shape[2:]]:
-                hint = " Twice the channels look like a learned variance: variance='learned_range'."
-            raise ValueError(
-                f"With variance={self.variance!r} the network must return {channels}, {tuple(expected)}, but it "
-                f"returned {tuple(output.shape)}.{hint}"
-            )
+    def _check_finite(self, output: Tensor, index: Tensor) -> None:
         finite = torch.isfinite(output)
         if not bool(finite.all()):
             bad = ~finite.reshape(output.shape[0], -1).all(dim=1)
@@ -353,15 +325,6 @@ class Denoiser:
                 "overflows; try bfloat16 or float32).",
                 bad.nonzero().flatten().tolist(),
             )
-        return output
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller batch may help: torch's allocators and numpy's each have their own way to say it."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    signs = ("out of memory", "can't allocate memory", "cannot allocate memory")
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
 
 
 _CPU = torch.device("cpu")
@@ -394,14 +357,6 @@ def _same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
     with np.errstate(all="ignore"):
         expected = ForwardProcess.from_functions(f, g, process.times)
     return bool(np.allclose(expected.f, process.f, 1e-9, 1e-12) and np.allclose(expected.g, process.g, 1e-9, 1e-12))
-
-
-def _to_device(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {key: _to_device(inner, device) for key, inner in value.items()}
-    return value
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ from harness import TALLY, Nursery, Run, Tally, nursery, survive
 from jobs import COMMANDS, evaluations, left_by
 
 from dpstride.runs.lock import Lock
+from dpstride.statistics.probes import EVALUATIONS
 
 TORTURE = os.environ.get("DPSTRIDE_TORTURE") == "1"
 
@@ -30,18 +31,19 @@ def children() -> Iterator[Nursery]:
 
 def test_estimate_survives_kills_and_repeats_little(children: Nursery, tmp_path: Path) -> None:
     tally = survive(children, "estimate", tmp_path, kills=2)
-    # A unit is 17 t of 60 samples in 64 batches; each kill costs at most two, one per thread, and the trial of 4 samples.
-    assert tally.repeated <= tally.kills * (2 * 17 * 60 + 4) + 4 * (tally.runs - 1)
+    # A unit is 17 t of 60 samples in 64 batches; each kill costs at most two, one per thread, and the probes.
+    assert tally.repeated <= tally.kills * (2 * 17 * 60 + EVALUATIONS) + EVALUATIONS * (tally.runs - 1)
 
 
 def test_one_worker_of_two_is_killed(children: Nursery, tmp_path: Path) -> None:
     tally = survive(children, "estimate", tmp_path, kills=1, workers=2)
-    assert tally.repeated <= tally.kills * 2 * (17 * 60 + 4) + 4 * (tally.runs - 1)
+    assert tally.repeated <= tally.kills * 2 * (17 * 60 + EVALUATIONS) + 2 * EVALUATIONS * (tally.runs - 1)
 
 
 def test_sampling_survives_kills_and_repeats_little(children: Nursery, tmp_path: Path) -> None:
     tally = survive(children, "sample", tmp_path, kills=2)
-    assert tally.repeated <= tally.kills * 2 * 8 * 30  # two batches of 8 samples, 30 steps
+    # Two batches of 8 samples, 30 steps, and the probes.
+    assert tally.repeated <= tally.kills * (2 * 8 * 30 + EVALUATIONS) + EVALUATIONS * (tally.runs - 1)
 
 
 def test_find_survives_kills_with_every_file(children: Nursery, tmp_path: Path) -> None:

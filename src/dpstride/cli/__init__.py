@@ -17,6 +17,7 @@ import click
 from .. import __version__
 from ..integrations.command import export_command
 from ..reading.text import one_line
+from ..statistics.launched import launch_size
 from ..training.command import train_command
 from .blame import place_of
 from .completion import completion_command
@@ -73,6 +74,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors of the user, and of the user's code, become one message and an exit code."""
     stop_at_termination()
     warnings.showwarning = say_warning
+    try:
+        launch_size()
+    except ValueError as error:
+        complain(f"Error: {error}")
+        sys.exit(2)
     with as_launched(cli, _verb(arguments)) as busy:
         code = _run(arguments) if busy else 0
     if code == INTERRUPTED:

@@ -82,7 +82,7 @@ def estimate_command(
     gathered = read_samples(data, loaded, samples, data_range)
     size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape} ({describe_source(data)})"
     say("\n".join([f"Model    {model}: {size}", *notes_of(loaded)]))
-    identity = identity_of(denoiser, gathered, seed) | {"skip_nonfinite": skip_nonfinite}
+    identity = identity_of(denoiser, gathered, seed, behaviour=None) | {"skip_nonfinite": skip_nonfinite}
     claim_statistics(output, identity, overwrite)
     if adaptive:
         from ..adaptive.loop import estimate_adaptively

@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> float:
     """Seconds per sample and t that `estimate` takes, all processes of a launch together."""
-    from ..statistics.estimate import estimate
+    from ..statistics.passes import Passes
+    from ..statistics.units import Unit
     from ..statistics.workers import current
 
-    process, few = denoiser.process, data.take(range(min(batch_size, len(data))))
-    times = []
-    for t in (process.T, process.T, max(1, process.T // 2)):  # the first pass also warms up
+    T, few = denoiser.process.T, data.take(range(min(batch_size, len(data))))
+    passes = Passes(denoiser, few, 0, batch_size, skip_nonfinite=True)
+    passes.probe()  # which also warms up, and finds a network that is no use
+    times, samples = [], len(passes.samples_of(Unit((T,), 0)))
+    for t in (T, max(1, T // 2)):
         start = time.monotonic()
-        estimate(denoiser.on_grid(process.subset([t])), few, None, 0, batch_size, few.data_range, progress=False)
+        passes.run(Unit((t,), 0))
         times.append(time.monotonic() - start)
-    return min(times) / len(few) / current().size
+    return min(times) / samples / current().size
 
 
 def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:

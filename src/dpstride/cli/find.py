@@ -289,7 +289,11 @@ def say_expected(
     evaluations, about = counted
     expected = seconds_to_estimate(denoiser, choosing, batch_size) * evaluations
     result = {"evaluations": evaluations, "seconds": expected, "batch_size": batch_size}
-    emit(as_json, result, f"Would make {about}{evaluations:,} network evaluations, {in_words(expected)}.")
+    emit(
+        as_json,
+        result,
+        f"Would make {about}{evaluations:,} network evaluations besides the probes, {in_words(expected)}.",
+    )
 
 
 def print_result(comparison: Comparison, files: list[Path], as_json: bool, budgets: Sequence[int] = ()) -> None:

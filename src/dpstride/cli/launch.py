@@ -17,6 +17,8 @@ from typing import Any
 
 import click
 
+from ..statistics.launched import launch_size
+
 # Verbs that spread work. The others have nothing to do for a second process; `study` itself knows which one it is in.
 SPREAD = ("find", "demo", "estimate", "sample", "study")
 OWN_OUTPUT = ("find", "demo", "estimate", "sample")
@@ -24,7 +26,7 @@ OWN_OUTPUT = ("find", "demo", "estimate", "sample")
 
 def join_launch(verb: str | None) -> None:
     """Join the other processes, if there are any and the verb has work for them."""
-    if _size() > 1 and verb in SPREAD:
+    if launch_size() > 1 and verb in SPREAD:
         from ..statistics.workers import join
 
         join()
@@ -33,7 +35,7 @@ def join_launch(verb: str | None) -> None:
 @contextlib.contextmanager
 def as_launched(cli: click.Group, verb: str | None) -> Iterator[bool]:
     """Be silent in every process but the main one; False in one that has nothing to do."""
-    if _size() == 1 or os.environ.get("RANK", "0") == "0":
+    if launch_size() == 1 or os.environ.get("RANK", "0") == "0":
         yield True
     elif verb not in SPREAD:
         yield False
@@ -49,10 +51,6 @@ def stop_at_termination() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
-
-
-def _size() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextlib.contextmanager

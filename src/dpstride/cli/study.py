@@ -162,7 +162,9 @@ def study_command(
             "seconds": expected,
             "samples": {point.name: point.samples for point in study.plan.points},
         }
-        emit(as_json, result, f"Would make {evaluations:,} network evaluations, {in_words(expected)}.")
+        emit(
+            as_json, result, f"Would make {evaluations:,} network evaluations besides the probes, {in_words(expected)}."
+        )
         return
     say(f"In all {evaluations:,} network evaluations, {in_words(expected)}, if nothing is there yet.")
     results = replace(study, run_id=run.id).run(output, say, progress=not quiet)

@@ -44,7 +44,7 @@ def find_trajectory(
     chosen = {
         (name, K): replace(stride(K), options=schedules.options) for name, stride in strides.items() for K in budgets
     }
-    distances = endpoint_distances(teacher, chosen, scoring, output / "endpoints.json", request, say, run)
+    distances = endpoint_distances(teacher, trajectory, chosen, scoring, output / "endpoints.json", request, say, run)
     predicted = {K: math.sqrt(c) for K, c in zip(schedules.budgets, schedules.provenance["costs"], strict=True)}
     files = [str(output / name) for name in ("schedules.json", "endpoints.json", "trajectory.safetensors")]
     result = {
@@ -90,6 +90,7 @@ def _trajectory_notes(
 
 def endpoint_distances(
     teacher: Denoiser,
+    trajectory: Trajectory,
     schedules: dict[tuple[str, int], Schedule],
     scoring: Samples,
     path: Path,
@@ -117,6 +118,7 @@ def endpoint_distances(
         "sampler": request.sampler,
         "samples": n,
         "seed": seed,
+        "behaviour": None if trajectory.behaviour is None else trajectory.behaviour.to_dict(),
     }
     cells: dict[str, Any] = {}
     with suppress(UnreadableFileError, FileNotFoundError):  # a damaged file is written again

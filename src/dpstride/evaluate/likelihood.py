@@ -29,6 +29,7 @@ from ..statistics.artefact import Statistics
 from ..statistics.data import Batch, Samples
 from ..statistics.decoder import Cdf, decoder_nats, signed_residual
 from ..statistics.noise import check_seed, standard_normal
+from ..statistics.passes import Passes
 
 Array = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
@@ -65,6 +66,8 @@ def bits_per_dim(
 ) -> Likelihood:
     """Bits/dim of ``schedule`` on ``heldout`` data by direct evaluation: K network passes per batch.
 
+    Before that the probes are passed, 20 evaluations: a network that is random or mixes its batches is refused.
+
     ``variance``, ``decoder`` and ``cdf`` default to the schedule's own; a hand-made stride has none, and then the model's
     variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.
     """
@@ -77,6 +80,9 @@ def bits_per_dim(
     if options["decoder"] == "respaced":
         decoder_variance(process, steps[-2], "respaced", fitted, steps[-3] if len(steps) > 2 else None)
     data = Samples.read(heldout, samples, data_range)
+    Passes(
+        denoiser, data, seed, batch_size, skip_nonfinite=False
+    ).probe()  # else a random network would score something
     terms = np.zeros((len(data), len(steps)))
     batches = range(0, len(data), batch_size)
     with tqdm(

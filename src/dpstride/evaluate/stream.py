@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..fitted import fields_of
 from ..statistics.data import slice_conditioning
+from ..statistics.probes import probe_on_noise
 from ..statistics.progress import OtherWorkError, Progress, check_identity
 from ..statistics.storage import Arrays, DamagedFileError, is_replaceable, read_arrays, write_arrays
 from ..statistics.workers import current
@@ -63,10 +64,11 @@ def sample_stream(
 ) -> None:
     """Hand samples 0 … n − 1 of ``chain`` [n, *shape], float32, to ``write``, which puts them into ``path``.
 
-    Until it has, what is drawn is kept in a folder beside ``path``. Helping processes of a launch write nothing. What is
-    kept there of other samples is refused, or with ``overwrite`` given up.
+    Until it has, what is drawn is kept in a folder beside ``path``. First the probes are passed, 20 evaluations. Helping
+    processes of a launch write nothing. What is kept there of other samples is refused, or with ``overwrite`` given up.
     """
-    identity = {"kind": "samples to keep", "conditioning": conditioning_fingerprint} | _identity_of(chain)
+    behaviour = _behaviour_of(chain, conditioning, n, batch_size)
+    identity = {"kind": "samples to keep", "conditioning": conditioning_fingerprint} | _identity_of(chain) | behaviour
     store = _Store(Path(path), identity, chain.denoiser.at_once, update)
     if overwrite and current().main:
         store.give_up_others()
@@ -111,7 +113,8 @@ def sample_features(
         conditioning_fingerprint: what tells it from other conditioning, for the record.
         update: told the network evaluations as they are made, for a progress bar.
     """
-    identity = identity_of_samples(chain, extractor, keep, value_range, conditioning_fingerprint)
+    behaviour = _behaviour_of(chain, conditioning, n, batch_size)
+    identity = identity_of_samples(chain, extractor, keep, value_range, conditioning_fingerprint) | behaviour
     store = _Store(Path(path), identity, chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
@@ -160,7 +163,7 @@ def identity_of_samples(
     value_range: tuple[float, float] = (-1.0, 1.0),
     conditioning_fingerprint: str | None = None,
 ) -> dict[str, Any]:
-    """By which `sample_features` knows its own work."""
+    """By which `sample_features` knows its own work, but for the model's behaviour, which takes passes of the network."""
     identity = _identity_of(chain) | {
         "kind": "samples",
         "conditioning": conditioning_fingerprint,
@@ -200,11 +203,23 @@ def _collect_features(
             if not is_replaceable(store.path, error):
                 raise
         else:
-            check_identity(store.path, json.loads(header["identity"]), store.identity)
+            store.identity = check_identity(store.path, json.loads(header["identity"]), store.identity)
             done = {(0, len(arrays["features"])): arrays}
-    header = {"format": FORMAT, "identity": json.dumps(store.identity)}
-    found = store.collect(done, n, size, compute, received, lambda arrays: write_arrays(store.path, arrays, header))
+
+    def write(arrays: Arrays) -> None:
+        write_arrays(store.path, arrays, {"format": FORMAT, "identity": json.dumps(store.identity)})
+
+    found = store.collect(done, n, size, compute, received, write)
     return None if found is None else ImageFeatures(found["features"], found["images"])
+
+
+def _behaviour_of(chain: Chain, conditioning: Any, n: int, batch_size: int) -> dict[str, Any]:
+    """The part of an identity that the probes give; what is wrong with them in one process ends the work of all."""
+    try:
+        return {"behaviour": probe_on_noise(chain.denoiser, conditioning, n, batch_size).behaviour.to_dict()}
+    except BaseException as error:
+        current().fail(error)
+        raise
 
 
 def _identity_of(chain: Chain) -> dict[str, Any]:
@@ -280,6 +295,7 @@ class _Store:
             write: writes the whole into the file.
         """
         workers = current()
+        workers.agree(self.identity)
         if workers.share(sum(count for _, count in done) >= n if workers.main else None):
             return _joined(done, n) if workers.main else None
         own: set[Unit] = set()
@@ -293,6 +309,7 @@ class _Store:
                 pass
             return None
         with Progress(self.folder, self.identity) as progress:
+            self.identity = progress.identity
             done |= {_unit_of(key): arrays for key, arrays in progress.read()}
             missing = workers.share(_missing(done, n, size))
             units = [(first, count) for first, count in missing]
@@ -326,8 +343,8 @@ class _Store:
             return None
         with suppress(DamagedFileError, *BROKEN):
             arrays, header = read_arrays(path)
-            if json.loads(header["identity"]) == self.identity:
-                return int(header["step"]), torch.from_numpy(arrays["x"])
+            check_identity(path, json.loads(header["identity"]), self.identity)
+            return int(header["step"]), torch.from_numpy(arrays["x"])
         self.forget(unit)
         return None
 

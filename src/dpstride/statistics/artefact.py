@@ -21,6 +21,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..process import ForwardProcess
 from ..reading.text import printable
+from .behaviour import Behaviour
 from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
 from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
@@ -110,6 +111,7 @@ class Statistics:
         default_factory=lambda: _EVERYWHERE
     )  # [T+1]  where the network ran; not at 0
     version: str = field(default=__version__)
+    behaviour: Behaviour | None = None  # by which `estimate` knows the model again; files of version 0.1.0 have none
 
     def __post_init__(self) -> None:
         if self.evaluated is _EVERYWHERE:
@@ -295,6 +297,8 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
         "data": statistics.data,
         "version": statistics.version,
     }
+    if statistics.behaviour is not None:
+        metadata["behaviour"] = statistics.behaviour.to_dict()
     return tensors, metadata
 
 
@@ -327,6 +331,7 @@ def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
         model=metadata["model"],
         data=data,
         version=metadata["version"],
+        behaviour=Behaviour.from_dict(metadata["behaviour"]) if "behaviour" in metadata else None,
         **fields,
     )
 

@@ -48,6 +48,9 @@ def estimate(
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
+    Before that, every call passes the probes (`dpstride.statistics.probes`, 20 evaluations), which find a network that is
+    random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one.
+
     In a launch of several processes (`dpstride.statistics.workers.join`) the work is spread over them; all get the same
     result, which is that of one process, bit for bit.
 
@@ -68,7 +71,8 @@ def estimate(
         skip_nonfinite: leave out, at every t, samples for which the network gives NaN or infinity at any t. They are
             listed in ``Statistics.data["skipped"]``; the result is that of the other samples with their own noise. Ranges
             of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
-        reuse: statistics of the same work, evaluated at other ``steps``: their evaluated rows are taken over.
+        reuse: statistics of the same work, evaluated at other ``steps``: their evaluated rows are taken over, if the model
+            still behaves as it did then, whatever its name.
     """
     return _estimate(
         denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint, steps, skip_nonfinite, reuse, True
@@ -126,12 +130,12 @@ def _estimate(
     gathered = Samples.read(data, samples, data_range)
     wanted = _check_steps(steps, denoiser)
     warn_about_clipping(denoiser, gathered)
-    work = _Work(denoiser, gathered, seed, batch_size, wanted, skip_nonfinite, progress)
     path = None if checkpoint is None else Path(checkpoint)
     try:
+        work = _Work(denoiser, gathered, seed, batch_size, wanted, skip_nonfinite, progress)
         return work.lead(path, reuse, whole) if work.workers.main else work.help()
     except BaseException as error:
-        work.workers.fail(error)
+        current().fail(error)
         raise
 
 
@@ -151,19 +155,24 @@ class _Work:
         self.denoiser, self.data, self.batch_size, self.wanted = denoiser, data, batch_size, wanted
         self.skip_nonfinite, self.show = skip_nonfinite, show
         self.workers = current()
-        self.identity = identity_of(denoiser, data, seed)
         self.passes = Passes(denoiser, data, seed, batch_size, skip_nonfinite)
+        probed = self.passes.probe()
+        self.mixes = probed.mixes
+        # After the probes, so that what a network makes on its first call (a cache, a lazy weight) is there.
+        self.identity = identity_of(denoiser, data, seed, probed.behaviour)
 
     def lead(self, path: Path | None, reuse: Statistics | None, whole: bool) -> Statistics:
         """What the main process does: find what is there, have the rest computed, and if ``whole`` fill and write."""
-        self.workers.share(self.identity)
-        known = [] if reuse is None else [self._checked(reuse, "reuse")]
+        self.workers.agree(self.identity)
+        known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.")]
         folder = None if path is None else artefact.progress_folder(path)
         if path is not None and path.exists() and (found := _found(path)) is not None:
             known.append(self._checked(found, path))
             if known[-1].evaluated[self.wanted].all() and folder is not None and not folder.exists():
                 return self._end(known[-1])
         with contextlib.nullcontext() if folder is None else Progress(folder, self.identity) as progress:
+            if progress is not None:
+                self.identity = progress.identity
             statistics = self._rows(known, progress).statistics()
             if not whole:
                 return self._end(statistics)
@@ -175,8 +184,7 @@ class _Work:
 
     def help(self) -> Statistics:
         """What the other processes do: the units they are dealt, until the main one has all."""
-        remedy = "Start every process with the same model, data and options."
-        check_identity(f"Worker {self.workers.rank}", self.identity, self.workers.share(None), remedy)
+        self.workers.agree(self.identity)
         while (units := self.workers.share(None)) is not None:
             for _ in self.workers.map(self.passes.run, [_unit_of(unit) for unit in units]):
                 pass
@@ -194,11 +202,11 @@ class _Work:
     def _ours(self, statistics: Statistics) -> Statistics:
         return replace(statistics, process=self.denoiser.process)  # files do not hold its functions
 
-    def _checked(self, found: Statistics, where: Any) -> Statistics:
+    def _checked(self, found: Statistics, where: Any, remedy: str = "Give another output, or remove it.") -> Statistics:
         theirs = identity_of_statistics(found)
         if self.skip_nonfinite:
             theirs.pop("skipped", None)
-        check_identity(where, theirs, self.identity)
+        self.identity = check_identity(where, theirs, self.identity, remedy)
         return found
 
     def _rows(self, known: list[Statistics], progress: Progress | None) -> Rows:
@@ -224,8 +232,7 @@ class _Work:
         """Have everything computed that the rows miss; the samples that must be skipped for it, if any."""
         missing = rows.missing(self.wanted)
         # A network that cannot take several t at once gets one t per unit.
-        mixed = any(missing) and self.batch_size > 1 and self.passes.mixes()
-        units = cut(missing, rows.ranges, rows.skipped, self.batch_size, mixed)
+        units = cut(missing, rows.ranges, rows.skipped, self.batch_size, self.mixes)
         sizes = {unit: len(unit.steps) * len(self.passes.samples_of(unit)) for unit in units}
         found: set[int] = set()
         total = rows.samples * len(self.wanted)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Purpose = Literal["forward", "prior", "reverse"]
-_PURPOSES: dict[Purpose, int] = {"forward": 0, "prior": 1, "reverse": 2}
+Purpose = Literal["forward", "prior", "reverse", "probe"]
+_PURPOSES: dict[Purpose, int] = {"forward": 0, "prior": 1, "reverse": 2, "probe": 3}
 
 
 def standard_normal(

@@ -10,6 +10,7 @@ import itertools
 import math
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,12 @@ from .data import Batch, Samples
 from .decoder import decoder_nats, residual_costs, signed_residual
 from .learned_decoder import LearnedDecoder
 from .noise import standard_normal
+from .probes import COUNT, Probed, probe
 from .storage import Arrays
 from .units import Unit, batches, sample_ranges
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-SAME = 0.05  # of the largest value; networks in 16 bits round that much, and another t is further off
 
 
 class Passes:
@@ -84,22 +85,14 @@ class Passes:
                     pieces |= {f"{t}/{name}": array for name, array in rows.pop(t).finish().items()}
         return {"nonfinite": np.array(sorted(nonfinite))} if nonfinite else pieces
 
-    def mixes(self) -> bool:
-        """Whether a batch may hold several t: not with a network that takes every sample to be at the time of the first.
+    def probe(self) -> Probed:
+        """Pass the probes: the work's own inputs at four of its samples, far apart, so that conditioning differs."""
+        samples = np.linspace(0, len(self.data) - 1, COUNT).round().astype(np.int64)
+        return probe(self.denoiser, self._probe_inputs, samples.tolist(), self.batch_size)
 
-        It would be wrong in silence, so a sample is passed at two t together and alone.
-        """
-        t = np.array([1, max(2, (self.process.T + 1) // 2)])
-        if self.process.T < 2:
-            return False
-        try:
-            x_t, batch = self._noisy(t, np.zeros(2, dtype=np.int64))
-            together = self.denoiser(x_t, torch.from_numpy(t), batch.conditioning).x0_hat
-            one = self._batch(np.zeros(1, dtype=np.int64)).conditioning
-            alone = torch.cat([self.denoiser(x_t[i : i + 1], int(t[i]), one).x0_hat for i in (0, 1)])
-        except Exception:  # it may refuse; if it fails for another reason, the work itself will say so
-            return False
-        return bool((together - alone).abs().max() <= SAME * alone.abs().max())
+    def _probe_inputs(self, t: Indices, samples: Indices) -> tuple[Tensor, Any]:
+        x_t, batch = self._noisy(t, samples)
+        return x_t, batch.conditioning
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 

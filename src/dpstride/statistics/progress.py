@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..runs.identity import differences
 from ..runs.lock import BusyError, Lock, ProgressError
 from ..runs.writing import remove_leftovers
+from .behaviour import Behaviour
 from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
 __all__ = ["BusyError", "OtherWorkError", "Progress", "ProgressError", "check_identity"]
@@ -37,7 +39,8 @@ class Progress:
 
     Opening makes the folder and locks it (`BusyError` names the process that has it; a killed process never leaves a
     lock behind), checks every shard, and refuses (`OtherWorkError`) those of another ``identity``, a dict of JSON values
-    that says what the work is. A damaged shard is named in a warning and removed: only its pieces are to be done again.
+    that says what the work is (see `check_identity`); ``identity`` is then the one to go on with. A damaged shard is named
+    in a warning and removed: only its pieces are to be done again.
 
     Use it as a context: leaving it writes what is pending, also after an error or Ctrl-C, and gives the lock back. Write
     the final result before `remove`.
@@ -53,7 +56,7 @@ class Progress:
 
     def __init__(self, folder: str | os.PathLike[str], identity: dict[str, Any]) -> None:
         self.folder = Path(folder)
-        self._identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self.identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._pending: list[tuple[str, Arrays]] = []
         self._pending_bytes = 0
         self._written = time.monotonic()
@@ -96,7 +99,7 @@ class Progress:
         }
         header = {
             "format": FORMAT,
-            "identity": json.dumps(self._identity),
+            "identity": json.dumps(self.identity),
             "keys": json.dumps([key for key, _ in self._pending]),
         }
         try:
@@ -149,7 +152,7 @@ class Progress:
             warnings.warn(f"{path}: {error}; it is removed and what it held is computed again.", stacklevel=4)
             path.unlink()
             return False
-        check_identity(self.folder, json.loads(header["identity"]), self._identity)
+        self.identity = check_identity(self.folder, json.loads(header["identity"]), self.identity)
         return True
 
 
@@ -158,19 +161,39 @@ def check_identity(
     there: dict[str, Any],
     here: dict[str, Any],
     remedy: str = "Give another output, or remove it.",
-) -> None:
-    """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints."""
-    old, new = _flat(there), _flat(here)
-    names = [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
-    names.sort(key=lambda name: "fingerprint" in name)
-    if names:
-        different = [f"{name} (there {old.get(name)!r}, here {new.get(name)!r})" for name in names[:SHOWN]]
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        raise OtherWorkError(f"{where} holds other work: {', '.join(different)}{more} differ. {remedy}")
+) -> dict[str, Any]:
+    """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints.
+
+    How a model is called does not matter. Where ``here`` has a "behaviour" (`Behaviour.to_dict`), it must be that of
+    ``there`` but for rounding; a record without one does not do. Returned is the identity to go on with: ``here`` with the
+    behaviour of ``there``, so that rounding cannot add up over many runs.
+    """
+    if different := differences(_compared(there), _compared(here)):
+        more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        raise OtherWorkError(f"{where} holds other work: {', '.join(different[:SHOWN])}{more} differ. {remedy}")
+    if "behaviour" not in here:
+        return here
+    _check_behaviour(where, there.get("behaviour"), here["behaviour"], remedy)
+    return here | {"behaviour": there["behaviour"]}
 
 
-def _flat(identity: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in identity.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
+def _compared(identity: dict[str, Any]) -> dict[str, Any]:
+    """What must be equal: without the model's name, and without its behaviour, in which rounding is allowed."""
+    equal = {name: value for name, value in identity.items() if name != "behaviour"}
+    if isinstance(model := equal.get("model"), dict):
+        equal["model"] = {name: value for name, value in model.items() if name != "name"}
+    return equal
+
+
+def _check_behaviour(where: object, there: Any, here: Any, remedy: str) -> None:
+    try:
+        found = Behaviour.from_dict(there)
+    except ValueError:
+        raise OtherWorkError(
+            f"{where} does not say how its model behaved (dpstride 0.1.0 did not record that), so work of an edited model "
+            f"could be mixed in. {remedy}"
+        ) from None
+    if (difference := found.difference(Behaviour.from_dict(here))) is not None:
+        raise OtherWorkError(
+            f"{where} holds work of a model that behaves otherwise: {difference}. Undo that to go on. {remedy}"
+        )

@@ -17,6 +17,7 @@ from .. import __version__
 from ..denoiser import Denoiser
 from . import artefact
 from .artefact import Statistics
+from .behaviour import Behaviour
 from .bins import MOMENTS, BinnedRows
 from .data import Samples
 from .storage import Arrays
@@ -28,8 +29,11 @@ _SINGLE = ("squared_error", "decoder_upper", "fraction_sum")
 _BLOCKS = ("decoder_blocks", "fraction_blocks", "learned_decoder_blocks")
 
 
-def identity_of(denoiser: Denoiser, data: Samples, seed: int) -> dict[str, Any]:
-    """What must agree for two runs to be the same work. Ask before the network runs, which may change its own values."""
+def identity_of(denoiser: Denoiser, data: Samples, seed: int, behaviour: Behaviour | None) -> dict[str, Any]:
+    """What must agree for two runs to be the same work, see `progress.check_identity`.
+
+    ``behaviour`` is None before the network has run.
+    """
     return {
         "process": denoiser.process.fingerprint,
         "model": denoiser.describe(),
@@ -37,7 +41,7 @@ def identity_of(denoiser: Denoiser, data: Samples, seed: int) -> dict[str, Any]:
         "data_range": data.data_range.describe(),
         "seed": seed,
         "version": __version__,
-    }
+    } | ({} if behaviour is None else {"behaviour": behaviour.to_dict()})
 
 
 def identity_of_statistics(statistics: Statistics) -> dict[str, Any]:
@@ -50,6 +54,7 @@ def identity_of_statistics(statistics: Statistics) -> dict[str, Any]:
         "data_range": statistics.data_range.describe(),
         "seed": statistics.seed,
         "version": statistics.version,
+        "behaviour": None if statistics.behaviour is None else statistics.behaviour.to_dict(),
     } | ({"skipped": skipped} if skipped else {})
 
 
@@ -155,6 +160,7 @@ class Rows:
             model=self.identity["model"],
             data=data | ({"skipped": list(self.skipped)} if self.skipped else {}),
             evaluated=self.evaluated,
+            behaviour=Behaviour.from_dict(self.identity["behaviour"]),
             **binned,  # type: ignore[arg-type]
             **self.plain,  # type: ignore[arg-type]
         )

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from ..process import ForwardProcess
 from .artefact import StatisticsFileError
+from .behaviour import Behaviour
 from .ode import ddim_coefficients, multistep_coefficients
 from .progress import Progress, check_identity
 from .storage import Arrays, is_replaceable
@@ -60,7 +61,8 @@ def estimate_trajectory(
 ) -> Trajectory:
     """Follow a teacher from ``samples`` noises to clean data, T network evaluations each, and tabulate jumps.
 
-    A cheaper teacher is one on fewer steps: pass ``denoiser.on_grid(denoiser.process.subset(steps))``.
+    Before that, the probes are passed (`dpstride.statistics.probes`, 20 evaluations). A cheaper teacher is one on fewer
+    steps: pass ``denoiser.on_grid(denoiser.process.subset(steps))``.
 
     Args:
         denoiser: the model; it must know its sample shape. No data is needed.
@@ -76,6 +78,7 @@ def estimate_trajectory(
     """
     from .data import check_conditioning, tensors_in_conditioning
     from .noise import check_seed
+    from .probes import probe_on_noise
 
     process = denoiser.process
     for name, value, least in (
@@ -94,6 +97,8 @@ def estimate_trajectory(
     levels = _levels(grid, _coarse(process.subset(grid), min(LEVELS + 1, grid.size // 2) if probes else 0))
     plan = _Plan(grid, coarse, levels, min(int(probes), samples), int(samples))
     conditioning = tensors_in_conditioning(conditioning)
+    batch_size = max(1, min(int(batch_size), STATE_BYTES // (16 * grid.size * math.prod(denoiser.shape))))
+    behaviour = probe_on_noise(denoiser, conditioning, int(samples), batch_size).behaviour
     identity = {
         "kind": "trajectory",
         "model": denoiser.describe(),
@@ -105,8 +110,8 @@ def estimate_trajectory(
         "samples": int(samples),
         "seed": check_seed(seed),
         "conditioning": _fingerprint(conditioning),
+        "behaviour": behaviour.to_dict(),
     }
-    batch_size = max(1, min(int(batch_size), STATE_BYTES // (16 * grid.size * math.prod(denoiser.shape))))
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists() and (found := _found(path)) is not None:
         check_identity(path, _identity_of(found), json.loads(json.dumps(identity)))
@@ -123,7 +128,7 @@ def estimate_trajectory(
         for key, arrays in _batches(denoiser, plan, seed, batch_size, conditioning, progress, done):
             store.write(key, arrays)
             _add(sums, arrays)
-        trajectory = _trajectory(denoiser, plan, sums, identity)
+        trajectory = _trajectory(denoiser, plan, sums, store.identity)
         trajectory.save(path)
         store.remove()
     return trajectory
@@ -294,6 +299,7 @@ def _trajectory(denoiser: Denoiser, plan: _Plan, sums: Arrays, identity: dict[st
         amplification=sums["missed"][1] / np.maximum(sums["missed"][0], 1e-300),
         probes=plan.probes,
         conditioning=identity["conditioning"],
+        behaviour=Behaviour.from_dict(identity["behaviour"]),
     )
 
 
@@ -319,6 +325,7 @@ def _identity_of(trajectory: Trajectory) -> dict[str, Any]:
         "samples": trajectory.samples,
         "seed": trajectory.seed,
         "conditioning": trajectory.conditioning,
+        "behaviour": None if trajectory.behaviour is None else trajectory.behaviour.to_dict(),
     }
 
 

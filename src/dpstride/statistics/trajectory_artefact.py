@@ -14,6 +14,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..process import ForwardProcess
 from .artefact import StatisticsFileError
+from .behaviour import Behaviour
 from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
 Array = npt.NDArray[np.float64]
@@ -41,6 +42,7 @@ class Trajectory:
     probes: int  # samples behind `amplification`
     conditioning: str | None = None  # fingerprint
     version: str = field(default=__version__)
+    behaviour: Behaviour | None = None  # by which `estimate_trajectory` knows the model again
 
     @property
     def coarse_process(self) -> ForwardProcess:
@@ -53,6 +55,8 @@ class Trajectory:
         tensors: Arrays = {f"process.{name}": getattr(process, name) for name in _PROCESS}
         tensors |= {name: getattr(self, name) for name in _TABLES}
         metadata = {name: getattr(self, name) for name in _FACTS}
+        if self.behaviour is not None:
+            metadata["behaviour"] = self.behaviour.to_dict()
         metadata["process"] = {
             "kind": process.kind,
             "name": process.name,
@@ -79,6 +83,8 @@ class Trajectory:
             parts: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
             fields: dict[str, Any] = {name: tensors[name] for name in _TABLES}
             fields |= {name: metadata[name] for name in _FACTS}
+            if "behaviour" in metadata:
+                fields["behaviour"] = Behaviour.from_dict(metadata["behaviour"])
             trajectory = cls(process=ForwardProcess(**parts, **metadata["process"]), **fields)
             trajectory.check()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:

@@ -12,12 +12,13 @@ import atexit
 import contextlib
 import itertools
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
+from .launched import launch_size
+from .progress import check_identity
 from .storage import Arrays, from_bytes, to_bytes
 
 U = TypeVar("U")
@@ -53,6 +54,16 @@ class Workers:
             self._raise_error()
             time.sleep(0.05)
         return json.loads(bytes(self._store.get(key)))
+
+    def agree(self, identity: dict[str, Any]) -> None:
+        """Refuse to go on in a process whose work, see `progress.check_identity`, is not that of the main one."""
+        main = self.share(identity)
+        try:
+            remedy = "Start every process with the same model, data and options."
+            check_identity(f"Worker {self.rank}", identity, main, remedy)
+        except ValueError as error:
+            self.fail(error)
+            raise
 
     def share_arrays(self, arrays: Arrays | None) -> Arrays:
         """The main process's ``arrays`` in every process; the others give None."""
@@ -232,7 +243,7 @@ def current() -> Workers:
 def join() -> Workers:
     """Join the other processes of ``torchrun`` or ``accelerate launch``, if there are any, and be one of `current`."""
     global _joined
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and _joined.size == 1:
+    if launch_size() > 1 and _joined.size == 1:
         try:
             from accelerate import PartialState
         except ImportError as error:
@@ -248,7 +259,7 @@ def join() -> Workers:
         # Results are in main memory, whatever the devices talk by.
         group = None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
         _joined = Workers(state.process_index, state.num_processes, str(state.device), _get_default_store(), group)
-        assert _joined.size == int(os.environ["WORLD_SIZE"])
+        assert _joined.size == launch_size()
         distributed.barrier(group)  # nobody ends before all are connected
         atexit.register(_leave)
     return _joined

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import torch
 from ..reading.checkpoints import read_checkpoint
 from ..reading.limits import UnreadableFileError
 from ..runs.lock import ProgressError
+from ..runs.writing import atomic
 
 FORMAT = "dpstride-training-1"
 FILE = "checkpoint.pt"
@@ -36,27 +35,14 @@ DAMAGED = "It is damaged or not a checkpoint of dpstride train: remove it to sta
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     """Write ``state`` so that a kill at any moment, or a full disk, leaves either the old file or the new one."""
-    temporary = folder / f"{FILE}.{os.getpid()}.tmp"
     try:
-        with temporary.open("wb") as file:
+        with atomic(folder / FILE) as file:
             torch.save({"format": FORMAT, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / FILE)
     except (OSError, RuntimeError) as error:  # torch wraps what the file says
         raise ProgressError(
             f"{folder}: the checkpoint of step {state.get('step')} could not be written ({error}). The one before is kept; "
             "put this right and run the same command again, which goes on from there."
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def remove_unfinished(folder: Path) -> None:
-    """What a kill left of a checkpoint; only whoever has the folder's lock may do so."""
-    for leftover in folder.glob(f"{FILE}.*.tmp"):
-        leftover.unlink()
 
 
 def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dict[str, Any] | None:

@@ -13,6 +13,8 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
+from dpstride.reading.text import printable
+
 HELD_OUT = 1000
 NEUTRAL = ("export_only", "as_json", "quiet")
 
@@ -70,6 +72,7 @@ def train_command(
     """
     import torch
 
+    from dpstride.runs.lock import Lock
     from dpstride.training.images import read_images
     from dpstride.training.objectives import Objective
     from dpstride.training.settings import TrainingSettings
@@ -95,11 +98,11 @@ def train_command(
         kept, followed = images.split(min(HELD_OUT, len(images) // 10 or 1) if held_out is None else held_out)
         command = _typed(click.get_current_context())
         if export_only:
-            output.mkdir(parents=True, exist_ok=True)
-            run = Run(kept, output, settings, held_out=followed, warm_start=warm_start, command=command)
-            if run.step == 0:
-                raise ValueError(f"{output} holds no checkpoint to export. Train first.")
-            folder = run.finish()
+            with Lock(output):
+                run = Run(kept, output, settings, held_out=followed, warm_start=warm_start, command=command)
+                if run.step == 0:
+                    raise ValueError(f"{output} holds no checkpoint to export. Train first.")
+                folder = run.finish()
         else:
             folder = train(
                 kept,
@@ -129,7 +132,7 @@ def _print_result(folder: Path, output: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"model": str(folder), **(last[0] if last else {})}))
     else:
-        click.echo("".join(f"{folder}: {_words(record)}" for record in last) or str(folder))
+        click.echo("".join(f"{printable(folder)}: {_words(record)}" for record in last) or printable(folder))
 
 
 def _printer(steps: int) -> Callable[[dict[str, Any]], None]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstride.reading.text import printable
+from dpstride.runs.writing import atomic
 
 
 def draw_loss_curve(log: list[dict[str, Any]], path: Path, title: str) -> None:
@@ -25,4 +26,5 @@ def draw_loss_curve(log: list[dict[str, Any]], path: Path, title: str) -> None:
         axes.set_yscale("log")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=120)
+    with atomic(path) as file:
+        figure.savefig(file, format="png", dpi=120)

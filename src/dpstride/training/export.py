@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpstride.runs.writing import write_text
 from dpstride.zoo.library import diffusers
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def export_model(
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         **facts,
     }
-    (folder / FILE).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(folder / FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def ddpm_scheduler(process: ForwardProcess, learned_variance: bool) -> Any:

@@ -6,7 +6,6 @@ weights, their averages, the optimiser and the sampler's history has to be kept 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -22,7 +21,8 @@ from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
 from dpstride.reading.limits import UnreadableFileError
 from dpstride.runs.lock import Lock
-from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, remove_unfinished, save_checkpoint
+from dpstride.runs.writing import remove_leftovers, write_json
+from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
 from dpstride.training.images import Images, as_images
@@ -76,7 +76,7 @@ def train(
     settings = settings or TrainingSettings()
     folder = Path(folder)
     with Lock(folder):
-        remove_unfinished(folder)
+        remove_leftovers(folder)
         run = Run(images, folder, settings, process, held_out, warm_start, command)
         last = settings.steps if stop_at is None else min(stop_at, settings.steps)
         _advance_to(run, last, evaluate_every, checkpoint_every, progress, report)
@@ -246,7 +246,7 @@ class Run:
             "command": self.command,
         }
         document = {"settings": self._identity(), "log": self.log}
-        (self.folder / "log.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(self.folder / "log.json", document)
         if self.log:
             draw_loss_curve(self.log, self.folder / "loss.png", f"{self.settings.objective}, {self.process.name}")
         network = self.ema.module

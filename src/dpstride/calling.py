@@ -1,0 +1,117 @@
+"""Stage 2. One call of a foreign network: what it is given is its own to change, and what it returns is looked at.
+
+A network may write into its arguments, switch gradients on, or return the same tensor every time; none of that may reach
+the caller's data or another call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class NonFiniteError(ValueError):
+    """The network gave NaN or infinity, for the samples at ``positions`` of the batch."""
+
+    def __init__(self, message: str, positions: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.positions = list(positions)
+
+
+def call(
+    network: Callable[..., Any], x: Tensor, time: Tensor, conditioning: Any, autocast: torch.dtype | None = None
+) -> Any:
+    """``network(x, time)``, or with conditioning, of which it gets a copy; x and time must be nobody else's.
+
+    Without gradients, but not in inference mode, which a network that takes gradients itself (an energy, a guide) cannot
+    leave.
+    """
+    lower = nullcontext() if autocast is None else torch.autocast(x.device.type, autocast)
+    with torch.no_grad(), lower:
+        if conditioning is None:
+            try:
+                return network(x, time)
+            except TypeError as error:
+                if "positional argument" not in str(error):
+                    raise
+                raise ValueError(
+                    f"The network cannot be called as network(x, time) ({error}). If the model is conditional, give "
+                    "the conditioning with the data, as a pair (x, conditioning); if it takes no time, wrap it: "
+                    "lambda x, time: network(x)."
+                ) from error
+        conditioning = _copied(conditioning, x.device)
+        try:
+            if isinstance(conditioning, Mapping):
+                return network(x, time, **conditioning)
+            return network(x, time, conditioning)
+        except TypeError as error:
+            raise ValueError(
+                f"The network did not take the conditioning that came with the data ({error}). Drop it if the model "
+                "is unconditional (a file with the images alone, or [x for x, _ in data]), or pass a dict of the "
+                "network's own keywords."
+            ) from error
+
+
+def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
+    """The output of a batch of x of ``shape``, without gradients; ValueError unless it is what such a model returns."""
+    if not isinstance(output, Tensor):
+        raise ValueError(
+            f"network(x, time) must return a tensor, not {type(output).__name__}. Wrap it, for example "
+            "lambda x, time: network(x, time).sample for a diffusers model."
+        )
+    if output.dtype not in PRECISIONS or output.layout != torch.strided:
+        names = ", ".join(str(each) for each in PRECISIONS)
+        layout = "" if output.layout == torch.strided else f" in the layout {output.layout}"
+        raise ValueError(
+            f"The network must return real numbers in a dense tensor of {names}, but it returned {output.dtype}{layout}. "
+            "Wrap it so that it returns what it predicts, for example lambda x, time: network(x, time).real for complex "
+            "values, or .float() for whole numbers that are meant as such."
+        )
+    doubled = (*shape[:1], *(2 * channels for channels in shape[1:2]), *shape[2:])
+    expected, meant = shape, "the shape of x"
+    if variance == "learned_range":
+        expected, meant = doubled, "twice the channels of x (prediction, then v)"
+    if tuple(output.shape) != expected:
+        hint = ""
+        if tuple(output.shape) == doubled:
+            hint = " Twice the channels look like a learned variance: variance='learned_range'."
+        raise ValueError(
+            f"With variance={variance!r} the network must return {meant}, {expected}, but it returned "
+            f"{tuple(output.shape)}.{hint}"
+        )
+    return output.detach()
+
+
+def autocast_in_force(device: torch.device) -> torch.dtype | None:
+    """The precision of the ``torch.autocast`` that the caller stands in, or None."""
+    try:
+        return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    except TypeError:  # torch before 2.4 has a function for each kind of device
+        if device.type == "cpu":
+            return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a smaller batch may help: torch's allocators and numpy's each have their own way to say it."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    signs = ("out of memory", "can't allocate memory", "cannot allocate memory")
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+
+
+def _copied(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, copy=True)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {key: _copied(inner, device) for key, inner in value.items()}
+    return type(value)(_copied(inner, device) for inner in value) if type(value) in (list, tuple) else value

@@ -1,0 +1,120 @@
+"""Stage 3. What a model did on a few fixed inputs, and whether another run's model does the same.
+
+Weights alone do not say what a model is: the code around them, plain attributes, the precision and a torch.autocast change
+its outputs too. So the outputs on the inputs of `probes` are kept with progress and with results, and whoever goes on from
+there must give them again. Rounding is not a change: it depends on batch sizes, threads and devices. What a batch of two
+changes is measured and kept; four times that is allowed, and at least `SAME_PLACE` of the output's size. On another device
+or version of torch, which have other kernels, at least `ELSEWHERE` is.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..reading.types import check_types
+
+Array = npt.NDArray[np.float64]
+BUCKETS = 64
+MARGIN = 4.0
+SAME_PLACE = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+ELSEWHERE = {"float64": 1e-6, "float32": 1e-2, "float16": 2e-2, "bfloat16": 5e-2}  # float32: convolutions in TF32
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """Outputs of a model at grid indices ``t`` on the samples numbered ``samples``, as sketches of their numbers.
+
+    ``precision`` is the lowest of what the network was fed, what it returned and what autocast allowed; ``rounding`` is
+    by how much of its size an output changed at most in a batch of two.
+    """
+
+    t: tuple[int, ...]
+    samples: tuple[int, ...]
+    sizes: tuple[float, ...]
+    sketches: tuple[tuple[float, ...], ...]
+    rounding: float
+    precision: str
+    dtype: str
+    autocast: str | None
+    device: str
+    torch: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Behaviour:
+        """What `to_dict` gave, before or after JSON; ValueError for anything else."""
+        if not isinstance(document, Mapping) or document.keys() != {field.name for field in fields(cls)}:
+            raise ValueError("it is no record of a model's behaviour")
+        found = cls(**{name: _tuples(value) for name, value in document.items()})
+        check_types(found)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        lengths = {len(self.t), len(self.samples), len(self.sizes), len(self.sketches)}
+        numbers = [*self.sizes, self.rounding, *(number for sketch in self.sketches for number in sketch)]
+        if len(lengths) > 1 or any(len(sketch) != BUCKETS for sketch in self.sketches):
+            raise ValueError("a record of a model's behaviour has parts of different lengths")
+        if self.precision not in SAME_PLACE or not all(abs(number) < 1e300 for number in numbers):
+            raise ValueError("a record of a model's behaviour has impossible numbers")
+
+    def difference(self, now: Behaviour) -> str | None:
+        """By how much and where the model behaves otherwise ``now``, in words; None where that is rounding."""
+        for name in ("dtype", "autocast"):
+            if (there := getattr(self, name)) != (here := getattr(now, name)):
+                return f"{name} (there {there!r}, here {here!r}) differs, which changes what the network computes"
+        places = {(t, sample): place for place, (t, sample) in enumerate(zip(self.t, self.samples, strict=True))}
+        found = [
+            (self._distance(places[key], now, place), key[0])
+            for place, key in enumerate(zip(now.t, now.samples, strict=True))
+            if key in places
+        ]
+        if not found:
+            return "its probe inputs are others"
+        far, t = max(found)
+        allowed, why = self._allowed(now)
+        if far <= allowed:
+            return None
+        return (
+            f"on the same inputs the network's output differs by {far:.2g} of its size at t = {t}, where rounding may reach "
+            f"{allowed:.2g} ({why}), though its weights are the same: its code, its attributes or its settings have changed"
+        )
+
+    def _distance(self, place: int, now: Behaviour, other: int) -> float:
+        gap = math.dist(self.sketches[place], now.sketches[other])
+        return gap / max(self.sizes[place], now.sizes[other], 1e-300)
+
+    def _allowed(self, now: Behaviour) -> tuple[float, str]:
+        same = (self.device, self.torch) == (now.device, now.torch)
+        least = max((SAME_PLACE if same else ELSEWHERE)[each.precision] for each in (self, now))
+        where = "" if same else f", on {now.device} with torch {now.torch} after {self.device} with torch {self.torch}"
+        return max(least, MARGIN * max(self.rounding, now.rounding)), f"{now.precision}{where}"
+
+
+def sketch(output: Array) -> tuple[float, ...]:
+    """`BUCKETS` sums of the numbers of an output, each with a random sign: distances between outputs are kept on average."""
+    flat = output.reshape(-1)
+    padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
+    padded[: flat.size] = np.where(_negative(flat.size), -flat, flat)
+    return tuple(padded.reshape(-1, BUCKETS).sum(axis=0).tolist())
+
+
+@functools.lru_cache(maxsize=2)
+def _negative(size: int) -> npt.NDArray[np.bool_]:
+    words = np.random.Philox(key=0).random_raw(-(-size // 64)).astype("<u8")
+    return np.unpackbits(words.view(np.uint8))[:size].astype(bool)
+
+
+def _tuples(value: Any, depth: int = 2) -> Any:
+    """Lists as tuples, as deep as records have them."""
+    return tuple(_tuples(inner, depth - 1) for inner in value) if isinstance(value, (list, tuple)) and depth else value

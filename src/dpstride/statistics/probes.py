@@ -1,0 +1,217 @@
+"""Stage 3. Probes: fixed inputs that show what a network does, and that it does it to each sample by itself.
+
+Everything else here takes for granted that a network is a function of (x, time, conditioning), sample by sample. One that
+is random, keeps something between calls, or mixes the samples of a batch would give wrong numbers without a word, so four
+inputs are passed alone, in batches of two, and alone again: `EVALUATIONS` network evaluations. Batches of the same size
+differ only in the other sample, so an honest network's rounding is the same in both and does not blur the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..calling import is_out_of_memory
+from ..denoiser import Denoiser
+from .behaviour import SAME_PLACE, Behaviour, sketch
+from .data import slice_conditioning
+from .noise import standard_normal
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Inputs = Callable[[Indices, Indices], tuple[Tensor, Any]]  # x_t and conditioning of grid indices and samples
+COUNT = 4
+PASSES, EVALUATIONS = 14, 20  # 4 alone, 3 batches of two at one t, 3 at several, 4 alone again; 8 for a batch size of 1
+IN_BATCH = 0.05  # of an output's size: 16 bits round that much between a batch of one and one of two
+ON_DEVICES = 1e-3  # graphics cards may take TF32 for float32, and another way to add up at every call
+NOT_FINITE = 1e4  # stands for NaN and infinity, which are the work's own to find and name,
+LARGEST = 1e100  # and for numbers whose squares would overflow
+
+
+@dataclass(frozen=True)
+class Probed:
+    """How a model behaves, and whether a batch may hold several t."""
+
+    behaviour: Behaviour
+    mixes: bool
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    values: Array  # [n, numbers]
+    sizes: Array  # [n] norms; not less than a thousandth of the input's
+    dtype: torch.dtype
+
+    def row(self, place: int) -> tuple[Array, float]:
+        return self.values[place], float(self.sizes[place])
+
+
+def probe(denoiser: Denoiser, inputs: Inputs, samples: Sequence[int], batch_size: int) -> Probed:
+    """Pass the probes; ValueError if the network is no function of each sample.
+
+    Args:
+        denoiser: the model.
+        inputs: gives x_t and conditioning of grid indices and sample numbers.
+        samples: four sample numbers, repeated where there are fewer.
+        batch_size: of the work to come; one sample at a time needs no batches here.
+    """
+    who, t = np.asarray(samples, dtype=np.int64), _times(denoiser.process.T)
+
+    def at(times: Sequence[int], places: Sequence[int]) -> _Outputs:
+        indices = np.asarray(times, dtype=np.int64)
+        return _respond(denoiser, *inputs(indices, who[list(places)]), indices)
+
+    alone = [at([t[i]], [i]) for i in range(COUNT)]
+    together = mixed = None
+    if batch_size > 1:
+        together = _pairs(lambda a, b: at([t[0], t[0]], [a, b]))
+        if denoiser.process.T > 1:
+            mixed = _mixed(lambda a, b: at([t[a], t[b]], [a, b]))
+    again = [at([t[i]], [i]) for i in range(COUNT)]
+
+    precision = max((denoiser.dtype, alone[0].dtype, denoiser.autocast_now), key=_epsilon)
+    slack = SAME_PLACE[_name(precision)]
+    if denoiser.device.type != "cpu":
+        slack = max(slack, ON_DEVICES)
+    for i in range(COUNT):
+        if (far := _apart(alone[i].row(0), again[i].row(0))) > slack:
+            raise ValueError(_not_repeatable(far, t[i], _is_random(denoiser, lambda: at([t[0]], [0]), slack)))
+    if together is not None and (far := _disturbed(together)) > slack:
+        raise ValueError(
+            f"The network's output for a sample depends on the other samples in its batch (by {far:.2g} of its size at "
+            f"t = {t[0]}), so that every result would depend on the batches. Batch normalisation in training mode does "
+            "that: call .eval() on every module (Denoiser does for those it can find). So does a mean, a norm or one "
+            "label taken over the whole batch: take it for each sample."
+        )
+    mixes = mixed is not None and _disturbed(mixed) <= slack
+    pairs = [(alone[0], together[0].row(0))] if together is not None else []
+    if mixed is not None and mixes:
+        pairs += [
+            (alone[i], mixed[batch].row(place)) for i, batch, place in ((0, 0, 0), (1, 0, 1), (2, 1, 1), (3, 2, 0))
+        ]
+    rounding = max((_apart(one.row(0), other) for one, other in pairs), default=0.0)
+    if rounding > IN_BATCH:
+        raise ValueError(
+            f"The network gives a sample another output in a batch of two than alone (by {rounding:.2g} of its size), so "
+            "that every result would depend on the batches. Look for a squeeze() that drops the batch's dimension, for a "
+            "sum over it, or for one label taken for all."
+        )
+    behaviour = Behaviour(
+        t=t,
+        samples=tuple(who.tolist()),
+        sizes=tuple(float(each.sizes[0]) for each in alone),
+        sketches=tuple(sketch(each.values[0]) for each in alone),
+        rounding=rounding,
+        precision=_name(precision),
+        dtype=_name(denoiser.dtype),
+        autocast=None if denoiser.autocast_now is None else _name(denoiser.autocast_now),
+        device=_device_name(denoiser.device),
+        torch=torch.__version__,
+    )
+    return Probed(behaviour, mixes)
+
+
+def probe_on_noise(denoiser: Denoiser, conditioning: Any, count: int, batch_size: int) -> Probed:
+    """`probe` where there are no data: on noised noise, with the conditioning of the first of ``count`` samples."""
+    shape, process = denoiser.shape, denoiser.process
+    assert shape is not None
+
+    def inputs(t: Indices, samples: Indices) -> tuple[Tensor, Any]:
+        rows = []
+        for index, sample in zip(t.tolist(), samples.tolist(), strict=True):
+            x_0 = standard_normal(0, "probe", 0, sample, 1, shape).clamp(-1.0, 1.0)
+            noise = standard_normal(0, "probe", int(process.origin[index]), sample, 1, shape)
+            rows.append(process.f[index] * x_0 + process.g[index] * noise)
+        return torch.cat(rows), slice_conditioning(conditioning, samples.tolist())
+
+    return probe(denoiser, inputs, [i % count for i in range(COUNT)], batch_size)
+
+
+def _times(T: int) -> tuple[int, int, int, int]:
+    """Four grid indices. The second is neither the first nor the third, the first not the last, as `_disturbed` needs."""
+    return max(1, round(T / 3)), T, 1, -(-2 * T // 3)
+
+
+def _pairs(both: Callable[[int, int], _Outputs]) -> list[_Outputs] | None:
+    """Probes 0 and 1 in one batch, then each of them beside another one; None if two do not fit into memory."""
+    try:
+        return [both(0, 1), both(0, 2), both(3, 1)]
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def _mixed(both: Callable[[int, int], _Outputs]) -> list[_Outputs] | None:
+    """The same with a t for each; None if the network refuses."""
+    try:
+        return _pairs(both)
+    except Exception:  # whatever else is wrong with it, the work itself will say
+        return None
+
+
+def _disturbed(batches: list[_Outputs]) -> float:
+    """How far an output moves when only the other sample of its batch is another.
+
+    Whichever of the two rows a network takes something from for both (the first, the last, the larger, a mean), that row
+    was exchanged in one of the batches, and the other row shows it.
+    """
+    first, other_second, other_first = batches
+    return max(_apart(first.row(0), other_second.row(0)), _apart(first.row(1), other_first.row(1)))
+
+
+def _respond(denoiser: Denoiser, x_t: Tensor, conditioning: Any, t: Indices) -> _Outputs:
+    output = denoiser.response(x_t, torch.from_numpy(t), conditioning)
+    values = output.flatten(1).to(device="cpu", dtype=torch.float64, copy=True).numpy()
+    values[~(np.abs(values) < LARGEST)] = NOT_FINITE
+    least = 1e-3 * np.linalg.norm(x_t.flatten(1).double().cpu().numpy(), axis=1)
+    return _Outputs(values, np.maximum(np.linalg.norm(values, axis=1), least), output.dtype)
+
+
+def _apart(one: tuple[Array, float], other: tuple[Array, float]) -> float:
+    """Distance of two outputs, as a part of their size."""
+    return float(np.linalg.norm(one[0] - other[0])) / max(one[1], other[1], 1e-300)
+
+
+def _is_random(denoiser: Denoiser, respond: Callable[[], _Outputs], slack: float) -> bool:
+    """Whether torch's random numbers explain the difference: from the same seed there is none."""
+    with torch.random.fork_rng(devices=[denoiser.device] if denoiser.device.type == "cuda" else []):
+        found = []
+        for _ in range(2):
+            torch.manual_seed(0)
+            found.append(respond().row(0))
+    return _apart(*found) <= slack
+
+
+def _not_repeatable(far: float, t: int, random: bool) -> str:
+    found = f"The network gave another output when the same input came again (by {far:.2g} of its size, at t = {t})"
+    if random:
+        return (
+            f"{found}: it draws random numbers, so no result could be repeated. Dropout that was left on does that: call "
+            ".eval() on every module (Denoiser does for those it can find). A network that is random by design must draw "
+            "its numbers from its input."
+        )
+    return (
+        f"{found}: it keeps something between calls, or draws random numbers of its own, so results would depend on the "
+        "order of the work. Make it a function of (x, time, conditioning) alone; modules in training mode need .eval()."
+    )
+
+
+def _epsilon(dtype: torch.dtype | None) -> float:
+    return 0.0 if dtype is None else torch.finfo(dtype).eps
+
+
+def _name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cpu":
+        return f"cpu {torch.backends.cpu.get_cpu_capability()}"
+    return f"cuda {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type

@@ -1,0 +1,427 @@
+"""Networks that misbehave quietly: each kind is found before the work, or made harmless; honest ones of any kind pass."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpstride import Denoiser, ForwardProcess, Statistics, bits_per_dim, estimate, estimate_trajectory, even_stride
+from dpstride.statistics.probes import EVALUATIONS, PASSES, probe_on_noise
+
+T, COUNT, SHAPE = 24, 11, (2, 4, 4)
+PROCESS = ForwardProcess.cosine(T)
+IMAGES = torch.randint(0, 256, (COUNT, *SHAPE), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
+LABELS = torch.arange(COUNT) % 5
+
+
+def per_sample(values: Tensor, x: Tensor) -> Tensor:
+    return values.to(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
+
+
+def honest(x: Tensor, time: Tensor) -> Tensor:
+    return torch.sin(x + 0.05 * per_sample(time, x))
+
+
+def conditional(x: Tensor, time: Tensor, label: Tensor) -> Tensor:
+    return torch.sin(x + 0.05 * per_sample(time, x) + 0.3 * per_sample(label, x))
+
+
+def run(network: Any, data: Any = IMAGES, **options: Any) -> Statistics:
+    settings = {key: options.pop(key) for key in ("dtype", "variance") if key in options}
+    denoiser = Denoiser(network, PROCESS, predicts="x0", clip=None, **settings)
+    return estimate(denoiser, data, progress=False, **({"batch_size": 7} | options))
+
+
+# --- harmless ---------------------------------------------------------------------------------------------------------
+
+
+def writes_into_x(x: Tensor, time: Tensor) -> Tensor:
+    out = honest(x, time)
+    x.zero_()
+    return out
+
+
+def writes_into_time(x: Tensor, time: Tensor) -> Tensor:
+    out = honest(x, time)
+    time.fill_(0)
+    return out
+
+
+def returns_what_it_was_given(x: Tensor, time: Tensor) -> Tensor:
+    return x.add_(0.05 * per_sample(time, x)).sin_()
+
+
+def resizes_x(x: Tensor, time: Tensor) -> Tensor:
+    out = honest(x, time)
+    x.unsqueeze_(0)
+    return out
+
+
+class ReturnsOneTensor:
+    """Every call writes into the tensor that the last one of that size returned."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Tensor] = {}
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        out = self.kept.setdefault(len(x), torch.empty_like(x))
+        return out.copy_(honest(x, time))
+
+
+def with_gradients(x: Tensor, time: Tensor) -> Tensor:
+    with torch.enable_grad():
+        return honest(x.requires_grad_(), time)
+
+
+def by_gradient(x: Tensor, time: Tensor) -> Tensor:
+    """The same output, as the gradient of an energy: −cos has the derivative sin."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        energy = -torch.cos(x + 0.05 * per_sample(time, x)).sum()
+        return torch.autograd.grad(energy, x)[0]
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        writes_into_x,
+        writes_into_time,
+        returns_what_it_was_given,
+        resizes_x,
+        ReturnsOneTensor(),
+        with_gradients,
+        by_gradient,
+    ],
+)
+def test_what_a_network_does_to_its_arguments_reaches_nothing_else(network: Any) -> None:
+    np.testing.assert_allclose(run(network).squared_error, run(honest).squared_error, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "keywords", "nested", "list", "list of tensors"])
+def test_conditioning_that_a_network_writes_into_stays_the_callers(kind: str) -> None:
+    expected = run(conditional, (IMAGES, LABELS)).squared_error
+    labels: Any = LABELS.clone()
+    match kind:
+        case "tensor":
+
+            def network(x: Tensor, time: Tensor, label: Tensor) -> Tensor:
+                out = conditional(x, time, label)
+                label.add_(1)
+                return out
+
+        case "keywords":
+            labels = {"label": labels}
+
+            def network(x: Tensor, time: Tensor, label: Tensor) -> Tensor:
+                out = conditional(x, time, label)
+                label.zero_()
+                return out
+
+        case "nested":
+            labels = {"added": {"label": labels}}
+
+            def network(x: Tensor, time: Tensor, added: dict[str, Tensor]) -> Tensor:
+                return conditional(x, time, added.pop("label").mul_(1))
+
+        case "list":
+            labels = labels.tolist()
+
+            def network(x: Tensor, time: Tensor, label: list[int]) -> Tensor:
+                out = conditional(x, time, torch.tensor(label))
+                label.clear()
+                return out
+
+        case "list of tensors":
+            labels = list(labels)
+
+            def network(x: Tensor, time: Tensor, label: list[Tensor]) -> Tensor:
+                out = conditional(x, time, torch.stack(label))
+                for each in label:
+                    each.zero_()
+                return out
+
+    found = run(network, (IMAGES, labels)).squared_error
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    while isinstance(labels, dict):
+        (labels,) = labels.values()
+    assert [int(label) for label in labels] == LABELS.tolist()
+
+
+def test_trajectories_of_a_network_that_returns_one_tensor_are_right() -> None:
+    found, expected = (
+        estimate_trajectory(
+            Denoiser(network, PROCESS, predicts="x0", clip=None, shape=SHAPE, dtype=torch.float64), 4, progress=False
+        )
+        for network in (ReturnsOneTensor(), honest)
+    )
+    np.testing.assert_allclose(found.deviation, expected.deviation, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.amplification, expected.amplification, rtol=1e-9)
+
+
+# --- one time for the whole batch -------------------------------------------------------------------------------------
+
+TAKES: dict[str, Callable[[Tensor], Any]] = {
+    "first": lambda time: time[0],
+    "last": lambda time: time[-1],
+    "max": lambda time: time.max(),
+    "min": lambda time: time.min(),
+    "mean": lambda time: time.double().mean(),
+    "median": lambda time: time.median(),
+    "middle": lambda time: time[len(time) // 2],
+    "item": lambda time: next(iter(set(time.tolist()))),
+}
+
+
+@pytest.mark.parametrize("strength", [0.05, 1e-4])
+@pytest.mark.parametrize("take", TAKES)
+def test_a_network_with_one_time_for_the_batch_gets_batches_of_one_time(take: str, strength: float) -> None:
+    """Also where its output hardly depends on time, by less than 16 bits would round."""
+
+    def one(x: Tensor, time: Tensor) -> Tensor:
+        return torch.sin(x + strength * float(TAKES[take](time)))
+
+    def each(x: Tensor, time: Tensor) -> Tensor:
+        return torch.sin(x + strength * per_sample(time, x))
+
+    found, expected = run(one), run(each)
+    np.testing.assert_allclose(found.squared_error, expected.squared_error, rtol=1e-9)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5])
+def test_one_time_is_found_on_short_grids(steps: int) -> None:
+    process = ForwardProcess.cosine(steps)
+    found, expected = (
+        estimate(Denoiser(network, process, predicts="x0", clip=None), IMAGES, batch_size=64, progress=False)
+        for network in (lambda x, time: torch.sin(x + time.max()), lambda x, time: torch.sin(x + per_sample(time, x)))
+    )
+    np.testing.assert_allclose(found.squared_error, expected.squared_error, rtol=1e-9)
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (lambda x: torch.complex(x, x), "torch.complex128"),
+        (lambda x: x.to(torch.int64), "torch.int64"),
+        (lambda x: x > 0, "torch.bool"),
+        (lambda x: (100 * x).to(torch.uint8), "torch.uint8"),
+        (lambda x: x.to_sparse(), "torch.float64 in the layout torch.sparse_coo"),
+    ],
+)
+def test_outputs_that_are_no_real_numbers_are_refused(output: Callable[[Tensor], Tensor], found: str) -> None:
+    with pytest.raises(ValueError, match=rf"must return real numbers .* but it returned {found}\. Wrap it"):
+        run(lambda x, time: output(x))
+
+
+def dropout(x: Tensor, time: Tensor) -> Tensor:
+    return nn.functional.dropout(honest(x, time), 0.05)
+
+
+def noisy(x: Tensor, time: Tensor) -> Tensor:
+    return honest(x, time) + 1e-3 * torch.randn_like(x)
+
+
+def hidden_module() -> Callable[[Tensor, Tensor], Tensor]:
+    """A module in training mode where no search would look."""
+    hidden = nn.Sequential(nn.Flatten(), nn.Linear(32, 32), nn.Dropout(0.3)).double().train()
+    registry = type("Registry", (), {"find": staticmethod(lambda: hidden)})
+
+    def network(x: Tensor, time: Tensor) -> Tensor:
+        return registry.find()(x).reshape(x.shape)
+
+    return network
+
+
+@pytest.mark.parametrize("network", [dropout, noisy, hidden_module()], ids=["dropout", "noisy", "hidden module"])
+def test_a_random_network_is_refused_before_the_work(network: Any) -> None:
+    state = torch.get_rng_state()
+    calls: list[int] = []
+
+    def counted(x: Tensor, time: Tensor) -> Tensor:
+        calls.append(len(x))
+        return network(x, time)
+
+    with pytest.raises(ValueError, match=r"same input came again .*draws random numbers.* Dropout .* \.eval\(\)"):
+        run(counted)
+    assert len(calls) <= PASSES + 2
+    torch.set_rng_state(state)
+
+
+class Counting:
+    def __init__(self, drift: float) -> None:
+        self.calls, self.drift = 0, drift
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        self.calls += 1
+        return honest(x, time) * (1.0 + self.drift * self.calls)
+
+
+class Remembering:
+    def __init__(self) -> None:
+        self.last: Tensor | float = 0.0
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        out = honest(x, time) + 0.1 * self.last
+        self.last = float(x.mean())
+        return out
+
+
+class OwnRandomness:
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(0)
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        return honest(x, time) + torch.from_numpy(0.1 * self.generator.standard_normal(x.shape))
+
+
+@pytest.mark.parametrize("network", [Counting(1e-6), Counting(-0.1), Remembering(), OwnRandomness()])
+def test_a_network_that_keeps_something_between_calls_is_refused(network: Any) -> None:
+    with pytest.raises(ValueError, match=r"same input came again .*keeps something between calls.* order of the work"):
+        run(network)
+
+
+def batch_norm() -> Callable[[Tensor, Tensor], Tensor]:
+    norm = nn.BatchNorm2d(2, track_running_stats=False).double()
+    return lambda x, time: norm(honest(x, time))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        batch_norm(),
+        lambda x, time: honest(x, time) / x.std(),
+        lambda x, time: honest(x, time) - 1e-3 * x.mean(0, keepdim=True),
+        lambda x, time: honest(x, time) + x[:1],
+        lambda x, time: honest(x, time) + 0.01 * x[-1:],
+        lambda x, time: torch.softmax(honest(x, time), dim=0),
+    ],
+    ids=["batch norm", "std", "mean", "first", "last", "softmax"],
+)
+def test_a_network_that_mixes_the_samples_of_a_batch_is_refused(network: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"depends on the other samples in its batch .* Batch normalisation .*\.eval\(\)"
+    ):
+        run(network)
+    run(network, batch_size=1)  # one by one it is a function
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_label_for_the_whole_batch_is_refused(place: int) -> None:
+    with pytest.raises(ValueError, match=r"(other samples in its batch|in a batch of two) .* one label taken"):
+        run(lambda x, time, label: conditional(x, time, label[place].expand(len(x))), (IMAGES, LABELS))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [lambda x, time: honest(x, time) * len(x), lambda x, time: honest(x, time) + per_sample(torch.arange(len(x)), x)],
+    ids=["size", "position"],
+)
+def test_a_network_that_depends_on_the_size_of_its_batch_is_refused(network: Any) -> None:
+    with pytest.raises(ValueError, match=r"another output in a batch of two than alone \(by .*squeeze"):
+        run(network)
+
+
+def test_scores_trajectories_and_samples_are_probed_too() -> None:
+    denoiser = Denoiser(dropout, PROCESS, predicts="x0", clip=None, shape=SHAPE)
+    with pytest.raises(ValueError, match="draws random numbers"):
+        bits_per_dim(denoiser, IMAGES, even_stride(PROCESS, 3))
+    with pytest.raises(ValueError, match="draws random numbers"):
+        estimate_trajectory(denoiser, 3, progress=False)
+
+
+# --- accepted ---------------------------------------------------------------------------------------------------------
+
+
+class Convolutions(nn.Module):
+    """Enough layers to round as networks do; group norm, attention, a time embedding, dropout that is off."""
+
+    def __init__(self, dtype: torch.dtype, width: int = 32) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.embed = nn.Linear(8, width)
+        self.inward = nn.Conv2d(2, width, 3, padding=1)
+        self.middle = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(6))
+        self.norms = nn.ModuleList(nn.GroupNorm(4, width) for _ in range(6))
+        self.attend = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.outward = nn.Conv2d(width, 2, 3, padding=1)
+        self.dropout = nn.Dropout(0.5)
+        self.to(dtype)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        angles = time[:, None].double() * torch.logspace(0, -3, 4, dtype=torch.float64)
+        embedding = self.embed(torch.cat([angles.sin(), angles.cos()], 1).to(self.embed.weight.dtype))
+        hidden = self.inward(x) + embedding[:, :, None, None].to(x.dtype)
+        for convolution, norm in zip(self.middle, self.norms, strict=True):
+            hidden = hidden + self.dropout(convolution(nn.functional.silu(norm(hidden))))
+        rows = hidden.flatten(2).transpose(1, 2)
+        hidden = hidden + self.attend(rows, rows, rows)[0].transpose(1, 2).reshape(hidden.shape)
+        return self.outward(hidden)
+
+
+def rounding_inside() -> Denoiser:
+    inner = Convolutions(torch.bfloat16)
+    return Denoiser(lambda x, time: inner(x.bfloat16(), time).to(x.dtype), PROCESS, shape=SHAPE, dtype=torch.float32)
+
+
+HONEST: dict[str, Callable[[], Denoiser]] = {
+    str(dtype): functools.partial(lambda dtype: Denoiser(Convolutions(dtype), PROCESS, shape=SHAPE), dtype)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+} | {
+    "channels last": lambda: Denoiser(
+        Convolutions(torch.float32).to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+        PROCESS,
+        shape=SHAPE,
+    ),
+    "autocast": lambda: Denoiser(Convolutions(torch.float32), PROCESS, shape=SHAPE).faster(autocast=torch.bfloat16),
+    "compiled": lambda: Denoiser(Convolutions(torch.float32), PROCESS, shape=SHAPE).faster(compile=True),
+    "16 bits inside": rounding_inside,
+    "zero": lambda: Denoiser(lambda x, time: torch.zeros_like(x), PROCESS, shape=SHAPE),
+    "cancelling": lambda: Denoiser(
+        lambda x, time: (x + 1e3) - x - 1e3, PROCESS, shape=SHAPE, predicts="x0", dtype=torch.float32
+    ),
+    "not finite": lambda: Denoiser(lambda x, time: torch.full_like(x, math.nan), PROCESS, shape=SHAPE),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
+@pytest.mark.parametrize("kind", HONEST)
+def test_honest_networks_pass_take_several_times_and_are_known_again(kind: str) -> None:
+    first, again = (probe_on_noise(HONEST[kind](), None, 4, 64) for _ in range(2))
+    one_by_one = probe_on_noise(HONEST[kind](), None, 4, 1)
+    assert first.mixes
+    assert first.behaviour == again.behaviour
+    assert first.behaviour.difference(one_by_one.behaviour) is None
+
+
+def test_probes_are_as_many_as_is_said() -> None:
+    calls: list[int] = []
+
+    def network(x: Tensor, time: Tensor) -> Tensor:
+        calls.append(len(x))
+        return honest(x, time)
+
+    run(network)
+    assert sum(calls) == EVALUATIONS + T * COUNT
+    calls.clear()
+    run(network, batch_size=1)
+    assert sum(calls) == 8 + T * COUNT
+
+
+def test_two_that_do_not_fit_into_memory_are_passed_one_by_one() -> None:
+    def small(x: Tensor, time: Tensor) -> Tensor:
+        if len(x) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return honest(x, time)
+
+    with pytest.warns(UserWarning, match="Out of memory"):
+        found = run(small)
+    np.testing.assert_allclose(found.squared_error, run(honest).squared_error, rtol=1e-12)
