@@ -103,7 +103,7 @@ def test_results_of_two_objectives_are_not_mixed_in_one_folder(
     for more in (["trajectory"], ["mixed", "--lambda", "2"]):
         assert _run([*words, "--objective", *more]) == 2
         said = capsys.readouterr().err
-        assert "out holds other work:\n  run.json: objective (there 'elbo', here" in said
+        assert "out holds other work: run.json: objective (there 'elbo', here" in said
         assert f"here {more[0]!r})" in said
         assert "Give another output with -o, or --overwrite" in said
     assert (folder / "out" / "schedules.json").read_bytes() == before

@@ -79,8 +79,8 @@ class Recited:
         scale = 1.0 + 3.0 * (self.fraction - low) / (high - low) if correlated else 1.0
         self.x0_hat = x_0 + 0.7 * size * scale * rng.standard_normal(shape)
 
-    def __call__(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        at = int(time[0]) + 1
+    def __call__(self, x: torch.Tensor, time: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
+        at = time.long().numpy() + 1, sample.numpy()
         return torch.from_numpy(np.concatenate([self.x0_hat[at], 2.0 * self.fraction[at] - 1.0], axis=1))
 
 
@@ -91,7 +91,8 @@ def recited(
     x_0 = np.random.default_rng(5).standard_normal((6, 4))
     network = Recited(process, x_0, spread, correlated)
     denoiser = Denoiser(network, process, predicts="x0", variance="learned_range", clip=None, dtype=torch.float64)
-    return network, x_0, estimate(denoiser, x_0, data_range="continuous", batch_size=6, progress=False)
+    data = (x_0, {"sample": torch.arange(6)})
+    return network, x_0, estimate(denoiser, data, data_range="continuous", batch_size=6, progress=False)
 
 
 def textbook_rows(

@@ -29,7 +29,8 @@ class Table:
     prior_nats: float = 0.5
     dims: int = 3
 
-    def schedule(self, steps: list[int], cost_nats: float) -> tuple[tuple[int, ...], float]:
+    def schedule(self, steps: list[int], cost_nats: float, stride: str) -> tuple[tuple[int, ...], float]:
+        assert stride == "dp"
         return tuple(steps), cost_nats
 
 

@@ -252,7 +252,9 @@ def test_a_refused_resume_changes_nothing(place: Path, capsys: pytest.CaptureFix
     assert _run(words) == 0
     before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
     assert _run([*words, "--variance", "upper"]) == 2
-    assert "run.json: options.variance (there 'posterior', here 'upper')\n" in capsys.readouterr().err
+    assert (
+        "run.json: options.variance (there 'posterior', here 'upper'). Give another output" in capsys.readouterr().err
+    )
     assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
 
 

@@ -98,7 +98,7 @@ def test_an_interrupted_run_ends_bit_for_bit_as_an_undisturbed_one(objective, lo
 
     with pytest.raises(KeyboardInterrupt):
         train(images, tmp_path / "cut", settings, report=interrupt, **options)
-    (tmp_path / "cut" / "checkpoint.pt.123.tmp").write_bytes(b"half of one")  # as a kill may leave
+    (tmp_path / "cut" / ".dpstride-123-0.tmp").write_bytes(b"half of one")  # as a kill may leave
     torch.rand(7)  # the global generator's state must not matter
     assert train(images, tmp_path / "cut", settings, stop_at=14, **options) == tmp_path / "cut"
     cut = train(images, tmp_path / "cut", settings, **options)

@@ -219,7 +219,8 @@ def in_place_writes(source: str) -> Iterator[tuple[int, str]]:
         if (
             (isinstance(function, ast.Attribute) and name in WRITERS)
             or (name in ("open", "fdopen") and any(set(mode) & set("wax+") and len(mode) <= 3 for mode in modes))
-            or (name in ("dump", "save") and owner in ("json", "np", "numpy", "torch", "pickle"))
+            or (name in ("dump", "save") and owner in ("json", "np", "numpy", "pickle"))
+            or (name == "save" and owner == "torch" and "file" not in map(ast.unparse, node.args))
         ):
             yield node.lineno, ast.unparse(node)[:80]
 

@@ -57,7 +57,7 @@ def test_a_launch_whose_folder_is_taken_ends_in_every_process(children: Nursery,
         assert run.ends_within(120.0)
     assert 0 not in run.codes
     assert "out: another run is working on this output" in (tmp_path / "log").read_text()
-    assert evaluations(tmp_path) == 0
+    assert evaluations(tmp_path) <= EVALUATIONS  # the other process may have begun with its probes
 
 
 def test_training_survives_a_kill(children: Nursery, tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def begin(output: Path, run: Run, statistics: Mapping[str, dict[str, Any]], over
     found += [each for name, identity in statistics.items() for each in _other_statistics(output / name, identity)]
     check(output, found, overwrite)
     if found:
-        _clear(output, statistics)
+        there = _record(output / RECORD)
+        same_model = there is not None and there.identity.get("model") == run.identity["model"]
+        _clear(output, statistics if same_model else {})
     for name in NAMED:  # damaged ones, which are about to be written again
         if _run_of(output / name) != run.id:
             (output / name).unlink(missing_ok=True)
@@ -73,7 +75,7 @@ def claim_statistics(path: Path, identity: dict[str, Any], overwrite: bool) -> N
     """The same for one file of statistics, which is the whole output."""
     from ..statistics.workers import current
 
-    if current().main and (found := list(_other_statistics(path, identity))):
+    if current().main and (found := list(_other_statistics(path, identity, weights=overwrite))):
         check(path, found, overwrite)
         discard(path)
 
@@ -82,10 +84,8 @@ def check(output: Path, found: list[str], overwrite: bool) -> None:
     """Refuse an output with conflicts, unless it may be overwritten."""
     if found and not overwrite:
         raise OtherRunError(
-            f"{output} holds other work:\n"
-            + "".join(f"  {each}\n" for each in found)
-            + "Give another output with -o, or --overwrite, which replaces these; statistics of the same model, data, seed "
-            "and steps are used again."
+            f"{output} holds other work: {'; '.join(found)}. Give another output with -o, or --overwrite, which replaces "
+            "these; statistics of the same model, data, seed and steps are used again."
         )
 
 
@@ -231,8 +231,12 @@ def _other_schedules(path: Path, run: Run) -> list[str]:
     return differences({name: there[name] for name in known}, {name: here[name] for name in known})
 
 
-def _other_statistics(path: Path, identity: dict[str, Any]) -> Iterator[str]:
-    """Statistics, or what is finished of them, of other work than ``identity``; from headers alone."""
+def _other_statistics(path: Path, identity: dict[str, Any], weights: bool = False) -> Iterator[str]:
+    """Statistics, or what is finished of them, of other work than ``identity``; from headers alone.
+
+    The digest of the weights counts with ``weights`` only: statistics have that of a network that has run, and a network may
+    make tensors of its own at its first pass. `estimate` compares it again after the probes.
+    """
     from ..statistics.storage import DamagedFileError, is_remnant, read_header
 
     expected = json.loads(json.dumps(identity))
@@ -245,6 +249,7 @@ def _other_statistics(path: Path, identity: dict[str, Any]) -> Iterator[str]:
             header = read_header(each)
             there = json.loads(header["metadata"] if "metadata" in header else header["identity"])
             different = differences(_comparable(there, expected), _comparable(expected, there))
+            different = [each for each in different if weights or not each.startswith("model.fingerprint ")]
             if "data" in there and there["data"].get("skipped") and not expected.get("skip_nonfinite", True):
                 different.append(f"{len(there['data']['skipped'])} samples skipped there")
         except (DamagedFileError, OSError, KeyError, ValueError, TypeError, AttributeError):

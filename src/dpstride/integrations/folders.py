@@ -9,7 +9,6 @@ made of known classes pass; ``trust_remote_code`` is never set.
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
+from ..runs.writing import write_json
 from .loaded import UnsupportedModelError
 from .parts import Kind, Library, Part, check_inside, check_no_code, read_part
 
@@ -67,7 +67,7 @@ def clean_pipeline(folder: Path, pipelines: tuple[str, ...]) -> Iterator[Path]:
         clean = {name: value for name, value in index.items() if name in PARTS or _is_plain(value)}
         if "safety_checker" in index:
             clean["requires_safety_checker"] = False
-        (Path(copy) / "model_index.json").write_text(json.dumps(clean), encoding="utf-8")
+        write_json(Path(copy) / "model_index.json", clean)
         yield Path(copy)
 
 

@@ -8,7 +8,6 @@ with the weights that are there.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 from ..reading.checkpoints import check_checkpoint, read_checkpoint
 from ..reading.documents import read_json_object
+from ..runs.writing import write_json
 from .loaded import UnsupportedModelError
 from .part_sizes import check_sizes
 
@@ -66,7 +66,7 @@ class Part:
         """Write the part to the new folder ``target``, weights as safetensors."""
         target.mkdir()
         if self.config is not None:
-            _write_json(target / self.config_name, self.config)
+            write_json(target / self.config_name, self.config)
         for path in self.vocabularies:
             _link(path, target / path.name)
         count = len(self.weights)
@@ -77,7 +77,7 @@ class Part:
         if count > 1:
             size = sum(path.stat().st_size for path in self.weights)
             index = {"metadata": {"total_size": size}, "weight_map": weight_map}
-            _write_json(target / f"{self.stem}.safetensors.index.json", index)
+            write_json(target / f"{self.stem}.safetensors.index.json", index)
 
 
 def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
@@ -216,7 +216,3 @@ def _link(source: Path, target: Path) -> None:
         target.symlink_to(source.resolve())
     except OSError:  # a system without links
         shutil.copyfile(source, target)
-
-
-def _write_json(path: Path, document: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(document), encoding="utf-8")
