@@ -96,7 +96,12 @@ def options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 work = options(
-    click.option("--seed", default=0, show_default=True, help="Names the noise and the split of the data."),
+    click.option(
+        "--seed",
+        default=0,
+        show_default=True,
+        help="Random seed for the noise, and for the order and split of the data (DATA is shuffled even where all of it is used).",
+    ),
     click.option("--batch-size", default=64, show_default=True, help="Samples per network pass."),
     click.option(
         "--data-range", type=Range(), help="Values that the data takes.  [default: what the model takes, uint8]"
