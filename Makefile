@@ -4,7 +4,7 @@
 #   make docs   set up, then build the documentation site into site/
 #   make bench     measure everything against its baseline and write docs/performance.md, on an idle machine
 #   make bench-adaptive   the hours of measuring that it leaves out; goes on where it was stopped
-#   make torture   the long versions of tests: damaged files by the thousand, kills at random moments
+#   make torture   every attack, and the long versions of tests: damaged files by the thousand, kills at random moments
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +22,7 @@ docs: $(VENV)/installed-docs
 	@echo "site/index.html is the first page; $(BIN)/python -m http.server -d site serves them with search."
 
 torture: $(VENV)/installed-dev
-	OMP_NUM_THREADS=1 DPSTRIDE_TORTURE=1 $(BIN)/pytest -m torture
+	OMP_NUM_THREADS=1 DPSTRIDE_TORTURE=1 $(BIN)/pytest -m "torture or attack"
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/page.py

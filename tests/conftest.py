@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from typing import Any
 
 # Results do not depend on the number of threads, but the machine's other work does.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -14,3 +16,27 @@ from hypothesis import settings
 # derandomize: a failure on one machine is a failure on every machine. No deadline: the first example imports torch.
 settings.register_profile("dpstride", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("dpstride")
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Let the report of every attack say its kind, in whichever process it runs."""
+    for item in items:
+        if (mark := item.get_closest_marker("attack")) is not None:
+            item.user_properties.append(("attack", mark.args[0]))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table of attacks by kind."""
+    tried: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            kind = dict(getattr(report, "user_properties", ())).get("attack")
+            if kind is not None:
+                tried[kind] += 1
+                held[kind] += outcome == "passed"
+    if tried:
+        terminalreporter.section("attacks")
+        rows = [*((kind, tried[kind], held[kind]) for kind in sorted(tried)), ("all", tried.total(), held.total())]
+        lines = ["| attacks | tried | held |", "|---|---|---|", *(f"| {a} | {b:,} | {c:,} |" for a, b, c in rows)]
+        terminalreporter.write_line("\n".join(lines))

@@ -17,6 +17,8 @@ from dpstride.reading.array_pickles import read_array_pickle
 from dpstride.reading.limits import UnreadableFileError
 from dpstride.statistics.files import describe_source
 
+pytestmark = pytest.mark.attack("CIFAR files, damaged or hostile")
+
 
 def test_the_writer_of_this_test_is_python_2s_to_the_byte() -> None:
     """The published batches.meta, whose MD5 sum torchvision has."""

@@ -32,6 +32,8 @@ from dpstride.statistics.storage import read_arrays, write_arrays
 from mixture_model import write_mixture
 from small_network import assert_identical
 
+pytestmark = pytest.mark.attack("edited models on resume, reuse and in workers")
+
 T, SHAPE = 12, (3, 4)
 PROCESS = ForwardProcess.linear(T)
 IMAGES = torch.randint(0, 256, (9, *SHAPE), generator=torch.Generator().manual_seed(0)).to(torch.uint8)

@@ -17,6 +17,8 @@ from dpstride.reading.image_rules import ORIENTATION
 from dpstride.reading.images import measure_image, read_image
 from dpstride.reading.limits import UnreadableFileError
 
+pytestmark = pytest.mark.attack("images that would lose something")
+
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (4, 6, 3), dtype=np.uint8)
 GREY = COLOUR[..., 0]

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from dpstride import Denoiser, ForwardProcess, Statistics, bits_per_dim, estimate, estimate_trajectory, even_stride
 from dpstride.statistics.probes import EVALUATIONS, PASSES, probe_on_noise
 
+pytestmark = pytest.mark.attack("networks that misbehave quietly")
+
 T, COUNT, SHAPE = 24, 11, (2, 4, 4)
 PROCESS = ForwardProcess.cosine(T)
 IMAGES = torch.randint(0, 256, (COUNT, *SHAPE), generator=torch.Generator().manual_seed(3)).to(torch.uint8)

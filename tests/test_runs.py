@@ -30,6 +30,8 @@ from dpstride.runs.lock import BusyError, Lock, ProgressError, check_free
 from dpstride.statistics.probes import PASSES
 from dpstride.zoo.mixture import mixture_data
 
+pytestmark = pytest.mark.attack("two runs on one output")
+
 # The exact denoiser of a mixture: counts what it is asked, and waits at the first pass on held-out data when told to.
 MODEL = """
 import time

@@ -20,6 +20,8 @@ from dpstride.statistics.artefact import DataRange
 from flawed import LAWS, Flawed
 from gaussian import LN2
 
+pytestmark = pytest.mark.attack("noise laws with jumps and kinks")
+
 BUDGETS = (2, 4, 8, 16, 32, 64)
 VARIANCES = 0.3 * np.array([1.0, 0.3, 0.1, 0.03, 0.01])
 UNSAID = 5e-5  # bits/dim: half of the last digit that reports have

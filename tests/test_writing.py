@@ -20,6 +20,8 @@ import dpstride
 from dpstride.runs import writing
 from dpstride.runs.writing import WriteError, atomic, remove_leftovers, write_bytes, write_json, write_text
 
+pytestmark = pytest.mark.attack("writes that fail or are cut off")
+
 PACKAGE = Path(dpstride.__file__).parent
 
 

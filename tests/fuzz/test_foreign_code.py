@@ -20,6 +20,8 @@ from dpstride.integrations.loading import load_model
 from dpstride.reading.limits import UnreadableFileError
 from dpstride.zoo.models import load_folder
 
+pytestmark = pytest.mark.attack("files that bring code")
+
 SOURCE = Path(readers.ROOT) / "src" / "dpstride"
 MARK = "open('{}', 'w').close()\n"
 

@@ -29,6 +29,8 @@ from dpstride.reading.near import hint
 from dpstride.reading.text import one_line, printable, printable_lines
 from dpstride.zoo.idx import read_fashion_mnist
 
+pytestmark = pytest.mark.attack("files that take memory, time or other files")
+
 GIB = 2**30
 
 

@@ -17,6 +17,8 @@ import dpstride
 from dpstride.cli import main
 from dpstride.reading.limits import UnreadableFileError
 
+pytestmark = pytest.mark.attack("text that forges or hides output")
+
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e"
 FORGED = "Written: everything, and it is fine"
 BROKEN = f"a\n{FORGED}\nNote: {FORGED}"  # a name with line breaks

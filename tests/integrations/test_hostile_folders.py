@@ -28,6 +28,8 @@ from dpstride.training.export import export_model
 from dpstride.training.objectives import setting_of
 from dpstride.zoo.models import load_folder
 
+pytestmark = pytest.mark.attack("diffusers folders that bring code")
+
 UNET = "diffusion_pytorch_model"
 TEXT = "pytorch_model"
 
