@@ -100,7 +100,7 @@ work = options(
         "--seed",
         default=0,
         show_default=True,
-        help="Random seed for the noise, and for the order and split of the data (DATA is shuffled even where all of it is used).",
+        help="Random seed for the noise; in find and study also for the order of DATA, even where all of it is used.",
     ),
     click.option("--batch-size", default=64, show_default=True, help="Samples per network pass."),
     click.option(
