@@ -29,6 +29,7 @@ TOLERANCE = 0.01
 FIRST = 12  # times of the first round, even in the noise coordinate: E e² bends a few times between noise and data
 ADDED = 4  # times of every further round, or a quarter of those there are
 
+RESOLUTION = 1e-4  # bits/dim: where steps are filled in, no less is stated, the last digit that reports show
 WIDEST = 6.0  # nats of log-SNR between two times of the first round, if the grid has any between them
 
 Array = npt.NDArray[np.float64]
@@ -155,7 +156,7 @@ def refine(
     if stopped == "noise":
         needed = samples_for(statistics.samples, float(belief.upper.max()), tolerance)
     regret = {
-        int(K): Regret(float(mean), 0.0, float(high))
+        int(K): Regret(float(mean), 0.0, max(float(high), RESOLUTION if steps.size < process.T else 0.0))
         for K, mean, high in zip(budgets, belief.mean, belief.upper, strict=True)
     }
     report = AdaptiveReport(
