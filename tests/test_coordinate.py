@@ -40,8 +40,11 @@ def test_the_gain_is_what_turns_the_networks_error_into_that_of_x0(predicts: str
 def test_the_far_noise_end_of_eps_is_not_drawn_together() -> None:
     process = ForwardProcess.cosine(100)
     np.testing.assert_allclose(noise_coordinate(process, 4.0, "eps")[1:], -process.log_snr[1:], atol=1e-6)
-    u = noise_coordinate(process, 4.0, "v")
+    u = noise_coordinate(process, 4.0, "x0")
     assert u[100] - u[98] < 0.1 < process.log_snr[98] - process.log_snr[100]
+    for predicts in ("v", "flow"):  # followed further, and yet to an end
+        u = noise_coordinate(ForwardProcess.rectified_flow(100), 4.0, predicts)
+        assert u[100] == pytest.approx(np.log(1e5), abs=1e-5)
 
 
 # --- the curve --------------------------------------------------------------------------------------------------------

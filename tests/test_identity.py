@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dpstride import Denoiser, ForwardProcess, Statistics, estimate, estimate_trajectory, even_stride
+from dpstride.adaptive.loop import estimate_adaptively
 from dpstride.cli import _run
 from dpstride.evaluate.features.extractor import FeatureExtractor
 from dpstride.evaluate.sampling import Chain
@@ -475,3 +476,84 @@ def test_a_sketch_keeps_distances(size: int) -> None:
         ratios.append(float(np.linalg.norm(np.subtract(sketch(a), sketch(b))) / np.linalg.norm(a - b)))
     assert np.mean(ratios) == pytest.approx(1.0, rel=1e-12 if size <= 64 else 0.05)
     assert min(ratios) > 0.6
+
+
+# --- honest networks that must be known again ---------------------------------------------------------------------------
+
+
+class Noting:
+    """Keeps a tensor for every time that it has met."""
+
+    def __init__(self) -> None:
+        self.cache: dict[int, Tensor] = {}
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        waves = [self.cache.setdefault(int(t), torch.sin(torch.tensor(float(t)))) for t in time]
+        return 0.5 * x * (1.0 + 0.1 * torch.stack(waves).reshape(-1, 1, 1).to(x))
+
+
+class Remembering:
+    """Keeps its last input, and a grid of the last shape."""
+
+    last: Tensor | None = None
+    grid: Tensor | None = None
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        self.last = x
+        if self.grid is None or self.grid.shape != x.shape:
+            self.grid = torch.linspace(0, 1, x.shape[-1]).expand(x.shape).clone().to(x)
+        return 0.5 * x + 0.01 * self.grid
+
+
+class Growing(nn.Module):
+    """Has a buffer, not persistent, that grows with the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(0.5))
+        self.register_buffer("positions", torch.zeros(0), persistent=False)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        if len(self.positions) < len(x):
+            self.register_buffer("positions", torch.arange(len(x) * 1.0), persistent=False)
+        return self.weight * x
+
+
+NAMES = np.array(["cat", "dog"], dtype=object)
+
+
+def naming(x: Tensor, time: Tensor) -> Tensor:
+    return 0.5 * x + 0.0 * len(NAMES)
+
+
+@pytest.mark.parametrize("make", [Noting, Remembering, Growing, lambda: naming])
+def test_what_a_network_keeps_beside_its_weights_does_not_count(make: Callable[[], Any], tmp_path: Path) -> None:
+    def model() -> Denoiser:
+        return Denoiser(make(), PROCESS, predicts="x0")
+
+    path = tmp_path / "s.safetensors"
+    one = model()
+    before = one.fingerprint
+    few = estimate(one, IMAGES, steps=[1, 5, T], checkpoint=path, progress=False)
+    assert one.fingerprint == before
+    every = estimate(one, IMAGES, checkpoint=path, progress=False)  # the same object, after it has run
+    again = estimate(model(), IMAGES, reuse=few, batch_size=3, progress=False)  # another one, of another process, say
+    np.testing.assert_allclose(again.squared_error, every.squared_error, rtol=1e-5)
+    estimate_adaptively(model(), IMAGES, progress=False)
+
+
+def test_a_wrapper_around_the_same_weights_does_not_count() -> None:
+    few = estimate(Denoiser(Net(), PROCESS, predicts="x0"), IMAGES, steps=[1, T], progress=False)
+    estimate(Denoiser(nn.DataParallel(Net()), PROCESS, predicts="x0"), IMAGES, reuse=few, progress=False)
+
+
+def test_probes_look_at_samples_of_different_conditioning() -> None:
+    """One label for the whole batch is found out even where most samples share a label."""
+    labels = torch.zeros(48, dtype=torch.long)
+    labels[5:12], labels[20:28] = 3, 7
+    images = IMAGES[torch.arange(48) % len(IMAGES)]
+    one = Denoiser(lambda x, time, y: 0.5 * x + 0.05 * y[0], PROCESS, predicts="x0")
+    with pytest.raises(ValueError, match=r"depends on the other samples in its batch|another output in a batch of two"):
+        estimate(one, (images, labels), progress=False)
+    each = Denoiser(lambda x, time, y: 0.5 * x + 0.05 * y.reshape(-1, 1, 1), PROCESS, predicts="x0")
+    estimate(each, (images, labels), progress=False)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstride import Statistics, elbo_costs, solve
+from dpstride import ForwardProcess, Statistics, elbo_costs, solve
 from dpstride.adaptive.loop import refine
 from dpstride.adaptive.report import AdaptiveReport
 from dpstride.costs.elbo import check_options
@@ -118,3 +118,18 @@ def test_one_stated_interval_in_twenty_misses_with_noise() -> None:
         assert all(regret < 2.0 * stated + 0.05 for regret, stated in found.values()), (case, found)
         shares.append(len(found) / len(BUDGETS))
     assert np.mean(shares) < 0.05 + 3.0 * np.std(shares) / np.sqrt(len(shares))
+
+
+@pytest.mark.parametrize(
+    "law", [ForwardProcess.rectified_flow(120), ForwardProcess.cosine(120)], ids=lambda law: law.name
+)
+@pytest.mark.parametrize("predicts", ["v", "flow"])
+@pytest.mark.parametrize(("deviation", "scale"), [(0.3, 1.0), (0.01, 0.9), (1.0, 0.9)])
+def test_mixtures_of_noise_and_data_are_followed_to_pure_noise(
+    law: ForwardProcess, predicts: str, deviation: float, scale: float
+) -> None:
+    """What v and flow err by changes with f long after the data have drowned, the more so where they are small."""
+    data_range = DataRange.parse("continuous")
+    model = Flawed(law, predicts, None, data_range, np.full(2, deviation**2), scale, 0.0)
+    truth = model.exact()
+    assert missed(model, truth, truth) == {}

@@ -312,6 +312,30 @@ def test_a_colour_model_of_classes_is_trained_sampled_and_scored(tmp_path):
     assert right < wrong
 
 
+def test_held_out_images_are_of_every_class_though_data_are_sorted():
+    labels = torch.arange(10).repeat_interleave(20)
+    images = Images(torch.arange(200, dtype=torch.uint8).reshape(200, 1, 1, 1), labels)
+    kept, followed = images.split(50)
+    assert len(set(kept.labels.tolist())) == 10
+    assert len(set(followed.labels.tolist())) >= 8
+    assert sorted([*kept.pixels.flatten().tolist(), *followed.pixels.flatten().tolist()]) == list(range(200))
+    assert images.split(50)[1].fingerprint == followed.fingerprint
+
+
+def test_a_model_of_classes_checks_labels_and_takes_them_under_their_name(tmp_path):
+    images = Images(tiny_images(16), torch.arange(16) % 3, key="kind")
+    folder = train(images, tmp_path, TrainingSettings(steps=1, classes=3, **TINY), process=ForwardProcess.linear(20))
+    network = zoo.load_folder(folder).network
+    x, time, kinds = torch.zeros(2, 1, 8, 8), torch.tensor([3, 3]), torch.tensor([0, 2])
+    named = network(x, time, kind=kinds.to(torch.uint8), other=torch.zeros(2))
+    assert torch.equal(named, network(x, time, kinds))
+    for wrong in (torch.tensor([0, 3]), torch.tensor([-1, 0]), torch.tensor([0.0, 1.0])):
+        with pytest.raises(ValueError, match="whole numbers from 0 to 2 for this model of 3 classes"):
+            network(x, time, wrong)
+    with pytest.raises(ValueError, match="has 3 classes and needs the label of every sample"):
+        network(x, time)
+
+
 def test_half_of_the_images_are_flipped_and_nothing_else_changes(tmp_path):
     images = Images(torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4))
     plain, _ = images.batch(slice(None))
@@ -346,7 +370,7 @@ def test_a_cooldown_keeps_the_rate_and_ends_at_nothing_whenever_it_ends():
 def test_other_images_of_the_same_number_are_not_gone_on_with(tmp_path):
     settings, process = TrainingSettings(steps=4, **TINY), tiny_process("simple")
     train(tiny_images(20), tmp_path, settings, process=process, stop_at=2)
-    with pytest.raises(ValueError, match="it was made with data = "):
+    with pytest.raises(ValueError, match="it was made with other images"):
         train(tiny_images(20, seed=1), tmp_path, settings, process=process)
 
 
@@ -406,8 +430,10 @@ def test_a_warm_start_keeps_the_prediction_and_starts_phi_at_one_half(trained):
     assert float(v.abs().max()) == 0.0
     with pytest.raises(ValueError, match="another architecture"):
         load_weights(build_network((1, 8, 8), False, (8, 16)), trained)
-    with pytest.raises(ValueError, match="no diffusers model"):
+    with pytest.raises(ValueError, match=r"no diffusers model .* Did you mean \S+model\?"):
         load_weights(source, trained.parent)
+    with pytest.raises(ValueError, match=r"another architecture: \S*attentions\S* is \(8,\) there and absent here"):
+        load_weights(build_network((1, 8, 8), False, (8, 8), attention=()), trained)
 
 
 def test_training_goes_on_from_another_model(trained, tmp_path):
@@ -416,5 +442,8 @@ def test_training_goes_on_from_another_model(trained, tmp_path):
     facts = json.loads((folder / "dpstride.json").read_text())
     assert facts["warm_start"] == str(trained)
     assert facts["trained_before"]["steps"] == 5
+    for _ in range(2):  # once more changes nothing, though the source is now the result itself
+        own = train(tiny_images(16), tmp_path, settings, process=ForwardProcess.cosine(20), warm_start=trained)
+        assert json.loads((own / "dpstride.json").read_text())["trained_before"]["steps"] == 5
     again = train(tiny_images(16), tmp_path / "again", settings, process=ForwardProcess.cosine(20), warm_start=folder)
     assert json.loads((again / "dpstride.json").read_text())["trained_before"]["steps"] == 7

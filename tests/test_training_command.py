@@ -47,11 +47,15 @@ def test_the_command_trains_resumes_and_exports(tmp_path):
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert (printed["model"], printed["step"]) == (str(tmp_path / "run" / "model"), 2)
+    assert (tmp_path / "run" / "loss.png").is_file()
     facts = json.loads((tmp_path / "run" / "model" / "dpstride.json").read_text())
     assert facts["steps_done"] == 2
     assert facts["images"] == 909  # the last tenth is held out, at most 1,000
     assert facts["command"].startswith("dpstride train simple --output")
-    assert "--steps 3" in facts["command"]
+    assert facts["plans"] == [[0, 2]]
+    result = CliRunner().invoke(train_command, [*arguments, "--steps", "1"])
+    assert result.exit_code == 2
+    assert "has reached step 2, beyond the 1 asked for" in " ".join(result.output.split())
 
 
 def test_the_command_explains_mistakes(tmp_path):
@@ -105,12 +109,13 @@ def test_labels_of_the_data_make_a_model_of_classes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--labels", "classes"], "the data hold 'labels', 'weights'"),
+        (["--labels", "classes"], "the data hold 'labels', 'weights', 'gaps'"),
         (["--labels", "weights"], "needs one whole number per image"),
         (["--labels", "labels", "--classes", "2"], "0 … 1 for 2 classes, but they span 0 … 2"),
+        (["--labels", "gaps"], "the largest label is 11, but no image has the class 1"),
         (["--classes", "2"], "name the labels of DATA with --labels"),
         (["--held-out", "12"], "12 of 12 images were to be held out"),
-        (["--batch-size", "20"], "A batch of 20 needs as many images, but there are 11"),
+        (["--batch-size", "20"], "A batch of 20 needs as many images, but 11 are left to train on"),
         (["--channels", "8,8,8,8"], "too small for 4 levels"),
         (["--channels", "8,12"], "positive multiple of 8, but 12 is not"),
         (["--attention", "5"], "height 5, but the levels have the heights 8, 4"),
@@ -118,7 +123,9 @@ def test_labels_of_the_data_make_a_model_of_classes(tmp_path):
     ],
 )
 def test_wrong_requests_are_refused_before_training(arguments, message, tmp_path):
-    np.savez(tmp_path / "x.npz", images=colours(), labels=np.arange(12) % 3, weights=np.ones(12))
+    np.savez(
+        tmp_path / "x.npz", images=colours(), labels=np.arange(12) % 3, weights=np.ones(12), gaps=np.arange(12) % 2 * 11
+    )
     result = run("simple", "-o", tmp_path / "run", "--data", tmp_path / "x.npz", *SMALL, *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .calling import PRECISIONS, NonFiniteError, autocast_in_force, call, checked, is_out_of_memory
 from .compiling import compiled
-from .fingerprint import digest_of, name_of, parts_of
+from .fingerprint import digest_of, name_of, parts_of, plain_parts
 from .process import ForwardProcess
 from .reading.text import printable
 
@@ -99,6 +99,7 @@ class Denoiser:
         self.trained_continuous = bool(trained_continuous)
         self.time_input: TimeInput = time_input
         self.name = name or name_of(network)
+        self._plain = plain_parts(network)
 
         modules = [part for part in parts_of(network) if isinstance(part, torch.nn.Module)]
         parameters = [p for module in modules for p in module.parameters()]
@@ -215,7 +216,7 @@ class Denoiser:
     @property
     def fingerprint(self) -> str:
         """Digest of the weights that the network has now; reads every one."""
-        return digest_of(self.network)
+        return digest_of(self.network, self._plain)
 
     @property
     def autocast_now(self) -> torch.dtype | None:
@@ -250,14 +251,14 @@ class Denoiser:
             dtype=self.dtype,
             name=self.name,
         )
-        result.autocast, result._run = self.autocast, self._run
+        result.autocast, result._run, result._plain = self.autocast, self._run, self._plain
         return result
 
     @property
     def _time_name(self) -> str:
         if isinstance(self.time_input, str):
             return self.time_input
-        return f"function {digest_of(self._time)}"
+        return f"function {digest_of(None, [self._time])}"
 
     def _index_of(self, t: int | Tensor, count: int) -> Tensor:
         """Grid indices [count] from one for all or one per sample."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def _inside(held: Any) -> tuple[Any, ...]:
     if inspect.isfunction(held):
         used = inspect.getclosurevars(held)
         defaults = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
-        return (*used.nonlocals.values(), *used.globals.values(), *defaults)
+        return (*_sorted(used.nonlocals), *_sorted(used.globals), *defaults)
     if isinstance(held, Mapping):
         return tuple(held.values())
     if isinstance(held, (list, tuple)):
@@ -56,22 +56,42 @@ def _inside(held: Any) -> tuple[Any, ...]:
     return (*getattr(held, "__dict__", {}).values(), *(getattr(held, name, None) for name in slots))
 
 
+def _sorted(named: Mapping[str, Any]) -> list[Any]:
+    return [named[name] for name in sorted(named)]
+
+
 def _slots_of(kind: type) -> tuple[str, ...]:
     slots = vars(kind).get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def digest_of(network: Any) -> str:
-    """Digest of the weights as they are now: parameters, buffers (persistent or not), and plain tensors and arrays."""
-    digest = hashlib.sha256()
+def plain_parts(network: Any) -> tuple[Tensor | npt.NDArray[Any], ...]:
+    """The tensors and arrays that a callable holds now outside of state dictionaries.
+
+    Ask before it runs: networks put tables, caches and their last input beside their weights.
+    """
+    found: list[Tensor | npt.NDArray[Any]] = []
     for part in parts_of(network):
-        named: Mapping[str, Any] = {"": part}
         if isinstance(part, torch.nn.Module):
-            named = part.state_dict() | dict(part.named_buffers())
-        for name, value in named.items():
-            if isinstance(value, np.ndarray) or (isinstance(value, Tensor) and not is_lazy(value)):
-                digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-                digest.update(_bytes_of(value))
+            kept = part.state_dict()
+            found += [buffer for name, buffer in part.named_buffers() if name not in kept]
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def digest_of(network: Any, plain: Sequence[Tensor | npt.NDArray[Any]]) -> str:
+    """Digest of the weights as they are now: state dictionaries of the modules in ``network``, and the ``plain`` parts.
+
+    Names do not count, since wrappers add to them.
+    """
+    modules = [part for part in parts_of(network) if isinstance(part, torch.nn.Module)]
+    digest = hashlib.sha256()
+    for value in (*(value for module in modules for value in module.state_dict().values()), *plain):
+        numbers = value.dtype.kind in "biufc" if isinstance(value, np.ndarray) else isinstance(value, Tensor)
+        if numbers and not is_lazy(value):
+            digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
+            digest.update(_bytes_of(value))
     return digest.hexdigest()[:16]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 FLAT_BELOW = 0.1  # of the snr at which the data's whole square equals the noise: nothing changes further out
+MIXED = 1e-4  # the largest such snr where the network predicts a mixture of noise and data
 WINDOW = 4  # grid indices on either side that say what is in line
 OUT_OF_LINE = 1.5  # change of the step in log-SNR, from one grid index to the next, beyond that of those around
 SPREADS = 6.0  # and beyond so many of their median deviations
@@ -29,11 +30,19 @@ def noise_coordinate(process: ForwardProcess, data_square: float, predicts: str 
     """u = −ln(snr + c) at every grid index from 1, in which statistics are smooth; u[0] = −inf. ``data_square``: E Σ x_0².
 
     c = 0.1 / E Σ x_0² draws the far noise end together, where nothing of the data is visible and x̂_0 stops changing. That of
-    an eps network does not: it is divided by f, so whatever the network errs by grows without end, and c is 0.
+    an eps network does not: it is divided by f, so whatever the network errs by grows without end, and c is 0. v and flow are
+    mixtures of noise and data whose shares go on changing with f until the noise is all there is, and c is small.
     """
     u = np.full(process.T + 1, -np.inf)
     snr = (process.f[1:] / process.g[1:]) ** 2
-    flat = 0.0 if predicts == "eps" else FLAT_BELOW / max(data_square, 1e-12)
+    square = max(data_square, 1e-12)
+    match predicts:
+        case "eps":
+            flat = 0.0
+        case "v" | "flow":
+            flat = FLAT_BELOW * min(1.0 / square, square, MIXED)
+        case _:
+            flat = FLAT_BELOW / square
     # The second term keeps u rising where snr is so far below c that it is lost in rounding.
     u[1:] = -np.log(snr + flat) + 1e-9 * np.arange(process.T)
     return u

@@ -19,6 +19,7 @@ from .artefact import DataRange
 
 # How far from its level, in steps, a float may lie: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
 ON_LATTICE = 0.1
+LOOK = 64  # samples whose conditioning is looked at for different ones
 # Types with the arithmetic that is needed here; float8, complex and quantised ones have not.
 TENSOR_TYPES = frozenset(
     {
@@ -77,6 +78,18 @@ class Samples:
         """The samples at ``indices``, with their conditioning."""
         chosen = list(indices)
         return Samples(self.values[chosen], self.data_range, slice_conditioning(self.conditioning, chosen))
+
+    def varied(self, count: int) -> list[int]:
+        """Numbers of ``count`` samples spread over all, of different conditioning as far as a look at a few dozen finds any."""
+        spread: list[int] = np.linspace(0, len(self) - 1, count).round().astype(int).tolist()
+        if self.conditioning is None:
+            return spread
+        kinds: dict[bytes, int] = {}
+        for number in np.linspace(0, len(self) - 1, min(len(self), LOOK)).round().astype(int).tolist():
+            digest = hashlib.sha256()
+            _update(digest, slice_conditioning(self.conditioning, [number]))
+            kinds.setdefault(digest.digest(), number)
+        return [*kinds.values(), *spread][:count]
 
     def batch(self, first: int, last: int, device: torch.device, dtype: torch.dtype) -> Batch:
         """Samples first … last − 1 on ``device``."""

@@ -87,8 +87,8 @@ class Passes:
 
     def probe(self) -> Probed:
         """Pass the probes: the work's own inputs at four of its samples, far apart, so that conditioning differs."""
-        samples = np.linspace(0, len(self.data) - 1, COUNT).round().astype(np.int64)
-        return probe(self.denoiser, self._probe_inputs, samples.tolist(), self.batch_size)
+        samples = self.data.varied(COUNT)
+        return probe(self.denoiser, self._probe_inputs, samples, self.batch_size)
 
     def _probe_inputs(self, t: Indices, samples: Indices) -> tuple[Tensor, Any]:
         x_t, batch = self._noisy(t, samples)

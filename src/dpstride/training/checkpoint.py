@@ -67,6 +67,10 @@ def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dic
             raise UnreadableFileError(f"{path}: its log holds something that is not a record of a run. {DAMAGED}")
     for name, value in (settings or {}).items():
         found = state["settings"].get(name, value if name == "data" else LATER_SETTINGS.get(name))
+        if name == "data" and found != value:
+            raise ValueError(
+                f"{path}: it was made with other images. Give the same data, or another folder to start anew."
+            )
         if name != "steps" and found != value:
             raise ValueError(
                 f"{path}: it was made with {name} = {found!r}, not {value!r}. Give the same settings "

@@ -7,13 +7,18 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
 
 from dpstride.reading.text import printable
+
+if TYPE_CHECKING:
+    from dpstride.training.images import Images
+    from dpstride.training.settings import TrainingSettings
 
 HELD_OUT = 1000
 NEUTRAL = ("export_only", "as_json", "quiet")
@@ -25,7 +30,7 @@ NEUTRAL = ("export_only", "as_json", "quiet")
 @click.option("--data", help="8-bit images: DATA of any verb, or Fashion-MNIST's folder.  [Fashion-MNIST, Debian's]")
 @click.option("--labels", metavar="KEY", help="Train a class-conditional model on the labels that DATA has under KEY.")
 @click.option("--classes", type=click.IntRange(1), help="Number of classes.  [one more than the largest label]")
-@click.option("--held-out", type=click.IntRange(1), help="Images to follow the loss with: the last, never trained on.")
+@click.option("--held-out", type=click.IntRange(1), help="Images to follow the loss with.  [a tenth, at most 1,000]")
 @click.option("--steps", type=click.IntRange(1), default=10_000, show_default=True, help="Optimiser steps in all.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
 @click.option("--learning-rate", type=float, default=1e-3, show_default=True, help="Peak, after the warm-up.")
@@ -38,7 +43,7 @@ NEUTRAL = ("export_only", "as_json", "quiet")
 @click.option("--attention", help="Heights of the resolutions with attention, such as 16,8, or none.  [the coarsest]")
 @click.option("--flip", is_flag=True, help="Mirror every image left to right half of the time.")
 @click.option("--loss-aware", is_flag=True, help="Draw t where the loss is large; the objective stays the same.")
-@click.option("--from", "warm_start", type=click.Path(exists=True, path_type=Path), help="Model to start from.")
+@click.option("--from", "warm_start", type=click.Path(path_type=Path), help="Folder of a model to start from.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
 @click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
@@ -72,7 +77,9 @@ def train_command(
     """
     import torch
 
+    from dpstride.denoiser import NonFiniteError
     from dpstride.runs.lock import Lock
+    from dpstride.training.checkpoint import load_checkpoint
     from dpstride.training.images import read_images
     from dpstride.training.objectives import Objective
     from dpstride.training.settings import TrainingSettings
@@ -84,21 +91,25 @@ def train_command(
     widths = None if channels is None else _whole_numbers(channels, "24,48,64")
     heights = None if attention is None else () if attention == "none" else _whole_numbers(attention, "16,8, or none")
     try:
-        images, most = read_images(data, labels)
         if classes is not None and labels is None:
             raise ValueError("--classes is of class-conditional models: name the labels of DATA with --labels.")
+        images, count = read_images(data, labels, classes)
         settings = TrainingSettings(
             objective=objective,  # type: ignore[arg-type]
             ema_decay=ema,
             channels=widths,
             attention=heights,
-            classes=most if classes is None else classes,
+            classes=count,
             **options,
         )
         kept, followed = images.split(min(HELD_OUT, len(images) // 10 or 1) if held_out is None else held_out)
         command = _typed(click.get_current_context())
+        if not quiet:
+            click.echo(_plan(kept, followed, settings, data), err=True)
         if export_only:
             with Lock(output):
+                if (found := load_checkpoint(output)) is not None:
+                    settings = replace(settings, steps=found["settings"]["steps"])
                 run = Run(kept, output, settings, held_out=followed, warm_start=warm_start, command=command)
                 if run.step == 0:
                     raise ValueError(f"{output} holds no checkpoint to export. Train first.")
@@ -114,9 +125,27 @@ def train_command(
                 progress=False if quiet else None,
                 report=None if quiet or sys.stderr.isatty() else _printer(settings.steps),
             )
+    except NonFiniteError as error:
+        raise click.ClickException(str(error)) from error
     except (ValueError, FileNotFoundError) as error:
         raise click.UsageError(str(error)) from error
     _print_result(folder, output, as_json)
+
+
+def _plan(kept: Images, followed: Images, settings: TrainingSettings, data: str | None) -> str:
+    """Lines on what is about to be trained, with notes on rates that would never be reached."""
+    source = "Fashion-MNIST of Debian's package" if data is None else printable(data)
+    size = "×".join(map(str, kept.shape))
+    classes = f" of {settings.classes} classes" if settings.classes else ""
+    lines = [
+        f"Data     {len(kept):,} images{classes}, {size} ({source}); {len(followed):,} others follow the loss",
+        f"Training {settings.objective}, {settings.steps:,} steps of {settings.batch_size}, seed {settings.seed}",
+    ]
+    if settings.warmup + (settings.cooldown or 0) > settings.steps:
+        lines.append(
+            "Note: warm-up and cooldown take longer than all steps, so the peak of the learning rate is not reached."
+        )
+    return "\n".join(lines)
 
 
 def _whole_numbers(text: str, example: str) -> tuple[int, ...]:

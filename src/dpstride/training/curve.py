@@ -16,9 +16,9 @@ def draw_loss_curve(log: list[dict[str, Any]], path: Path, title: str) -> None:
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     steps = [record["step"] for record in log]
-    axes.plot(steps, [record["train_loss"] for record in log], label="training")
+    axes.plot(steps, [record["train_loss"] for record in log], marker=".", label="training")
     if any(record["held_out_loss"] is not None for record in log):
-        axes.plot(steps, [record["held_out_loss"] for record in log], label="held out (EMA weights)")
+        axes.plot(steps, [record["held_out_loss"] for record in log], marker=".", label="held out (EMA weights)")
     axes.set(xlabel="training step", ylabel="loss")
     axes.set_title(printable(title), parse_math=False, usetex=False)
     losses = [record[key] for record in log for key in ("train_loss", "held_out_loss") if record[key] is not None]

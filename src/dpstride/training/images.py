@@ -16,10 +16,11 @@ FASHION_FILE = "train-images-idx3-ubyte.gz"
 
 @dataclass(frozen=True)
 class Images:
-    """8-bit images, uint8 [N, C, H, W], and their classes 0, 1, … , int64 [N], or None."""
+    """8-bit images, uint8 [N, C, H, W], and their classes 0, 1, …, int64 [N], or None; ``key`` is what data call these."""
 
     pixels: Tensor
     labels: Tensor | None = None
+    key: str = "labels"
 
     def __post_init__(self) -> None:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:
@@ -42,17 +43,18 @@ class Images:
         return channels, height, width
 
     def split(self, held_out: int) -> tuple[Images, Images]:
-        """All but the last ``held_out`` images, and these."""
+        """All but ``held_out`` images, and these: always the same ones, drawn at random, since data are often sorted."""
         if not 0 < held_out < len(self):
             raise ValueError(
                 f"{held_out} of {len(self)} images were to be held out, which leaves none to train on or none to follow the "
                 "loss with. Give more images, or hold out fewer (--held-out)."
             )
-        return self.take(slice(0, -held_out)), self.take(slice(-held_out, None))
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
+        return self.take(order[held_out:].sort().values), self.take(order[:held_out].sort().values)
 
     def take(self, chosen: slice | Tensor) -> Images:
         """The chosen images with their labels."""
-        return Images(self.pixels[chosen], None if self.labels is None else self.labels[chosen])
+        return Images(self.pixels[chosen], None if self.labels is None else self.labels[chosen], self.key)
 
     def batch(self, chosen: slice | Tensor, flipped: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Chosen images scaled to [−1, 1], the ``flipped`` ones mirrored left to right, and their labels."""
@@ -75,15 +77,16 @@ class Images:
 def as_images(data: Any, classes: int = 0) -> Images:
     """``data``, a tensor of images or a pair (images, labels), checked against the number of classes (0: no labels)."""
     pixels, labels = data if isinstance(data, tuple) else (data, None)
+    key = "labels"
     if isinstance(data, Images):
-        pixels, labels = data.pixels, data.labels
+        pixels, labels, key = data.pixels, data.labels, data.key
     if not classes:
         return Images(pixels)
     if labels is None:
         raise ValueError(f"A model of {classes} classes needs a label for every image, but the data have none.")
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"Labels must be whole numbers from 0 to {classes - 1}, not {labels.dtype}.")
-    images = Images(pixels, labels.long())
+    images = Images(pixels, labels.long(), key)
     assert images.labels is not None
     least, most = int(images.labels.min()), int(images.labels.max())
     if least < 0 or most >= classes:
@@ -94,8 +97,10 @@ def as_images(data: Any, classes: int = 0) -> Images:
     return images
 
 
-def read_images(source: str | None, key: str | None = None) -> tuple[Images, int]:
+def read_images(source: str | None, key: str | None = None, classes: int | None = None) -> tuple[Images, int]:
     """8-bit images of DATA as other verbs read it, and the number of classes of the labels under ``key`` (None: 0).
+
+    Unless ``classes`` says how many there are, every class up to the largest label must have an image.
 
     A ``source`` of None is Fashion-MNIST of Debian's package, and a folder may hold Fashion-MNIST's own files. Data whose
     labels have no name (CIFAR, a folder of images per class) call them "labels".
@@ -113,10 +118,22 @@ def read_images(source: str | None, key: str | None = None) -> tuple[Images, int
         )
     labels = held[key] if isinstance(held, Mapping) else None
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.ndim != 1:
-        raise ValueError(
-            f"--labels {key}: a class-conditional model needs one whole number per image, which these data do not hold."
+        found = (
+            f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else "no array of numbers"
         )
-    return Images(samples.values, labels), int(labels.max()) + 1
+        raise ValueError(
+            f"--labels {key}: a class-conditional model needs one whole number per image, but found {found}. Save the class "
+            "of every image as an array of integers [N], counted from 0."
+        )
+    if classes is None:
+        present = set(labels.tolist())
+        classes = max(present) + 1
+        if empty := [label for label in range(min(classes, len(present) + 1)) if label not in present]:
+            raise ValueError(
+                f"--labels {key}: the largest label is {classes - 1}, but no image has the class {empty[0]}. Count classes "
+                "from 0 without gaps, or give their number with --classes."
+            )
+    return Images(samples.values, labels, key), classes
 
 
 def _read(source: str | None, labels: bool) -> Any:

@@ -84,9 +84,12 @@ def _level_heights(shape: tuple[int, int, int], channels: tuple[int, ...]) -> tu
         raise ValueError(f"Every level's channels must be a positive multiple of {NORM_GROUPS}, but {wrong[0]} is not.")
     halvings = 2 ** (len(channels) - 1)
     if min(height, width) < 2 * halvings:
+        remedy = (
+            f"Give fewer levels of channels (now {channels})" if len(channels) > 1 else "Give images of 2×2 or more"
+        )
         raise ValueError(
-            f"Images of {height}×{width} are too small for {len(channels)} levels, of which the coarsest would be "
-            f"{height / halvings:g}×{width / halvings:g}. Give fewer levels of channels (now {channels})."
+            f"Images of {height}×{width} are too small for {len(channels)} level{'s' * (len(channels) > 1)}, of which the "
+            f"coarsest would be {height / halvings:g}×{width / halvings:g}. {remedy}."
         )
     if height % halvings or width % halvings:
         raise ValueError(
@@ -104,7 +107,10 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     """
     source_folder = folder / "unet" if (folder / "unet").is_dir() else folder
     if not (source_folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds no diffusers model (no unet/config.json). Give the folder that train wrote.")
+        inner = f" Did you mean {folder / 'model'}?" if (folder / "model" / "unet").is_dir() else ""
+        raise ValueError(
+            f"{folder} holds no diffusers model (no unet/config.json). Give the folder model/ of a run of train.{inner}"
+        )
     state = load_unet(source_folder).state_dict()
     target = network.state_dict()
     for name in ("conv_out.weight", "conv_out.bias"):
@@ -113,11 +119,11 @@ def load_weights(network: nn.Module, folder: Path) -> None:
             kept = min(len(widened), len(state[name]))
             widened[:kept] = state[name][:kept]
             state[name] = widened
-    if wrong := [name for name in target if name not in state or state[name].shape != target[name].shape]:
-        found = tuple(state[wrong[0]].shape) if wrong[0] in state else "absent"
+    shapes = [{name: tuple(tensor.shape) for name, tensor in each.items()} for each in (state, target)]
+    if wrong := [name for name in {**state, **target} if shapes[0].get(name) != shapes[1].get(name)]:
+        there, here = (each.get(wrong[0], "absent") for each in shapes)
         raise ValueError(
-            f"The model in {folder} has another architecture: {wrong[0]} is {found} there and "
-            f"{tuple(target[wrong[0]].shape)} "
-            "here. Give the same channels and layers per block as it was trained with."
+            f"The model in {folder} has another architecture: {wrong[0]} is {there} there and {here} here. Give images of the "
+            "same number of colours, and the channels, layers per block, attention and classes that it was trained with."
         )
     network.load_state_dict(state)

@@ -131,8 +131,8 @@ class Run:
         self.held_out = None if held_out is None else as_images(held_out, settings.classes)
         if len(self.images) < settings.batch_size:
             raise ValueError(
-                f"A batch of {settings.batch_size} needs as many images, but there are {len(self.images)}. Give more images or "
-                "a smaller batch."
+                f"A batch of {settings.batch_size} needs as many images, but {len(self.images)} are left to train on. Give "
+                "more images, or a smaller batch (--batch-size)."
             )
         shape = self.images.shape
         if self.held_out is not None and self.held_out.shape != shape:
@@ -153,8 +153,10 @@ class Run:
             settings.attention,
             settings.classes,
         )
-        if warm_start is not None:
+        self.trained_before: dict[str, float] | None = None
+        if warm_start is not None and not (folder / FILE).is_file():
             load_weights(self.network, Path(warm_start))
+            self.trained_before = _training_of(Path(warm_start))
         self.ema = AveragedModel(self.network, multi_avg_fn=_average_with(settings.ema_decay))
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
         loss_aware = settings.loss_aware or settings.objective == "vlb"
@@ -182,8 +184,8 @@ class Run:
         loss = (losses * weights).mean()
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
-                f"The loss is {loss.item()} at step {self.step}. Lower the learning rate (now "
-                f"{settings.learning_rate}) and go on from the last checkpoint in another folder, or start anew."
+                f"The loss is {loss.item()} at step {self.step}. Start anew in another folder with a lower learning rate "
+                f"(now {settings.learning_rate}), or export the last checkpoint (--export-only) and start from that (--from)."
             )
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -230,11 +232,14 @@ class Run:
                 "log": self.log,
                 "recent": self.recent,
                 "plans": self.plans,
+                "trained_before": self.trained_before,
             },
         )
 
     def finish(self) -> Path:
         """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
+        if not self.log or self.log[-1]["step"] != self.step:
+            self.evaluate()
         facts = {
             **{name: value for name, value in asdict(self.settings).items() if name not in ("channels", "attention")},
             "steps_done": self.step,
@@ -242,27 +247,16 @@ class Run:
             "hours": round(self.seconds / 3600.0, 3),
             "images": len(self.images),
             "warm_start": self.warm_start,
-            "trained_before": self._trained_before(),
+            "trained_before": self.trained_before,
+            "labels": self.images.key if self.settings.classes else None,
             "command": self.command,
         }
         document = {"settings": self._identity(), "log": self.log}
         write_json(self.folder / "log.json", document)
-        if self.log:
-            draw_loss_curve(self.log, self.folder / "loss.png", f"{self.settings.objective}, {self.process.name}")
+        draw_loss_curve(self.log, self.folder / "loss.png", f"{self.settings.objective}, {self.process.name}")
         network = self.ema.module
         export_model(network, self.process, self.setting, self.folder / "model", facts)
         return self.folder / "model"
-
-    def _trained_before(self) -> dict[str, float] | None:
-        """Steps and hours that the weights it was started from had seen, as far as they say so."""
-        if self.warm_start is None or not (Path(self.warm_start) / DESCRIPTION).is_file():
-            return None
-        facts = read_description(Path(self.warm_start))
-        earlier = facts.get("trained_before") or {"steps": 0, "hours": 0.0}
-        return {
-            "steps": facts.get("steps_done", 0) + earlier["steps"],
-            "hours": round(facts.get("hours", 0.0) + earlier["hours"], 3),
-        }
 
     def _restore(self) -> None:
         state = load_checkpoint(self.folder, self._identity())
@@ -285,6 +279,12 @@ class Run:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise UnreadableFileError(f"{self.folder / FILE}: does not fit this run ({line}). {DAMAGED}") from error
         self.step, self.seconds, self.log, self.recent = state["step"], state["seconds"], state["log"], state["recent"]
+        self.trained_before = state.get("trained_before")
+        if self.step > self.settings.steps:
+            raise ValueError(
+                f"{self.folder} has reached step {self.step}, beyond the {self.settings.steps} asked for. Ask for at least as "
+                "many steps, or write the model as it is (--export-only)."
+            )
         if last_plan != self.settings.steps:
             self.plans.append([self.step, self.settings.steps])
 
@@ -344,6 +344,18 @@ class Run:
             losses = sample_losses(part_network, self.process, self.settings.objective, x0[part], t[part], eps[part])
             total += float((losses * weights[part]).double().sum())
         return total / len(x0)
+
+
+def _training_of(folder: Path) -> dict[str, float] | None:
+    """Steps and hours that the model of a folder has seen, as far as it says so."""
+    if not (folder / DESCRIPTION).is_file():
+        return None
+    facts = read_description(folder)
+    earlier = facts.get("trained_before") or {"steps": 0, "hours": 0.0}
+    return {
+        "steps": facts.get("steps_done", 0) + earlier["steps"],
+        "hours": round(facts.get("hours", 0.0) + earlier["hours"], 3),
+    }
 
 
 def _spread(T: int, count: int, generator: torch.Generator, bound: bool) -> tuple[Tensor, Tensor]:

@@ -69,7 +69,7 @@ def load_folder(folder: str | Path, name: str | None = None) -> Denoiser:
         size = unet.config.sample_size
         height, width = (size, size) if isinstance(size, int) else size
         return Denoiser(
-            UNetCallable(unet, time_scale=1000.0 if facts["time_input"] == "1000*time" else None),
+            UNetCallable(unet, 1000.0 if facts["time_input"] == "1000*time" else None, facts.get("labels") or "labels"),
             process_of(facts),
             predicts=facts["predicts"],
             variance=facts["variance"],
@@ -149,27 +149,39 @@ def _is_number(value: object) -> bool:
 
 
 class UNetCallable:
-    """A UNet2DModel as ``network(x, time, labels) → Tensor``; ``labels`` are the classes of class-conditional models.
+    """A UNet2DModel as ``network(x, time) → Tensor``, or with the labels of class-conditional models.
 
-    ``time_scale`` multiplies a continuous time, kept a float.
+    Labels come as the third argument or under the name ``key``; what else comes with the data is left alone, as it was in
+    training. ``time_scale`` multiplies a continuous time, kept a float.
     """
 
     stateless = True  # several threads may call it
 
-    def __init__(self, unet: nn.Module, time_scale: float | None = None) -> None:
+    def __init__(self, unet: nn.Module, time_scale: float | None = None, key: str = "labels") -> None:
         self.unet = unet
         self.time_scale = time_scale
+        self.key = key
 
-    def __call__(self, x: Tensor, time: Tensor, labels: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, time: Tensor, labels: Tensor | None = None, **named: Tensor) -> Tensor:
         """The network's output, a plain tensor."""
-        if labels is None and (classes := self.unet.config.num_class_embeds):  # type: ignore[union-attr]
+        time = time if self.time_scale is None else (self.time_scale * time.double()).to(x.dtype)
+        classes: int | None = self.unet.config.num_class_embeds  # type: ignore[union-attr,assignment]
+        given = self._labels(named.get(self.key, labels), classes) if classes else None
+        output: Tensor = self.unet(x, time, None if given is None else given.to(x.device)).sample
+        return output
+
+    def _labels(self, labels: Tensor | None, classes: int) -> Tensor:
+        if labels is None:
             raise ValueError(
-                f"This model has {classes} classes and needs the label of every sample: conditioning={{'labels': …}} in "
+                f"This model has {classes} classes and needs the label of every sample: conditioning={{{self.key!r}: …}} in "
                 "Python, data with labels or --conditioning DATA on the command line."
             )
-        time = time if self.time_scale is None else (self.time_scale * time.double()).to(x.dtype)
-        output: Tensor = self.unet(x, time, None if labels is None else labels.to(x.device)).sample
-        return output
+        if labels.is_floating_point() or int(labels.min()) < 0 or int(labels.max()) >= classes:
+            raise ValueError(
+                f"Labels must be whole numbers from 0 to {classes - 1} for this model of {classes} classes, but they are "
+                f"{labels.dtype} from {labels.min().item()} to {labels.max().item()}. Give the data that it was trained for."
+            )
+        return labels.long()
 
 
 def _root() -> Path:
