@@ -62,3 +62,14 @@ def assert_identical(found: Statistics, expected: Statistics) -> None:
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         np.testing.assert_array_equal(value, theirs[name], err_msg=name, strict=True)
+
+
+def tiny_process(objective: str) -> ForwardProcess:
+    """A short noise law of the kind that a training objective takes."""
+    return {
+        "simple": ForwardProcess.linear(20),
+        "hybrid": ForwardProcess.cosine(20),
+        "vlb": ForwardProcess.cosine(20),
+        "continuous": ForwardProcess.vp_cosine(20),
+        "flow": ForwardProcess.rectified_flow(20),
+    }[objective]

@@ -26,6 +26,7 @@ from dpstride.training.images import Images
 from dpstride.training.network import build_network, default_channels, load_weights
 from dpstride.training.settings import TrainingSettings, learning_rate_at
 from dpstride.training.train import train
+from small_network import tiny_process
 
 TINY = {"channels": (8, 8), "batch_size": 8, "warmup": 2}
 OBJECTIVES = ["simple", "hybrid", "vlb", "continuous", "flow"]
@@ -44,16 +45,6 @@ def tiny_images(n: int = 64, size: int = 8, seed: int = 0) -> Tensor:
         i, j = torch.randint(0, size // 2, (2,), generator=generator).tolist()
         image[0, i : i + size // 2, j : j + size // 2] = int(torch.randint(128, 256, (), generator=generator))
     return images
-
-
-def tiny_process(objective: str) -> ForwardProcess:
-    return {
-        "simple": ForwardProcess.linear(20),
-        "hybrid": ForwardProcess.cosine(20),
-        "vlb": ForwardProcess.cosine(20),
-        "continuous": ForwardProcess.vp_cosine(20),
-        "flow": ForwardProcess.rectified_flow(20),
-    }[objective]
 
 
 # --- the loop -------------------------------------------------------------------------------------------------------

@@ -19,16 +19,7 @@ from dpstride.training.objectives import (
     vlb_terms,
 )
 from dpstride.training.timesteps import HISTORY, UNIFORM_SHARE, LossAwareSampler, stratified, uniform_indices
-
-
-def tiny_process(objective: str) -> ForwardProcess:
-    return {
-        "simple": ForwardProcess.linear(20),
-        "hybrid": ForwardProcess.cosine(20),
-        "vlb": ForwardProcess.cosine(20),
-        "continuous": ForwardProcess.vp_cosine(20),
-        "flow": ForwardProcess.rectified_flow(20),
-    }[objective]
+from small_network import tiny_process
 
 
 def lattice(n: int, generator: torch.Generator) -> Tensor:
