@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 
 import dpstride
 from dpstride import Denoiser, ForwardProcess, Statistics, elbo_costs, estimate, solve
-from dpstride.costs.steps import Variance
+from dpstride.options import Variance
 from gaussian import (
     Array,
     DirectChain,

@@ -25,8 +25,8 @@ from dpstride import (
     schedules_from,
     score,
 )
-from dpstride.costs.steps import Variance
 from dpstride.fitted import Fitted
+from dpstride.options import Variance
 from dpstride.statistics.artefact import learned_decoder_delta, learned_decoder_size
 from gaussian import LN2, Array, DirectChain, gaussian_denoiser, ideal_statistics, random_path
 

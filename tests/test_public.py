@@ -15,6 +15,7 @@ import dpstride
 PACKAGE = Path(dpstride.__file__).parent
 # architecture.md's stages; schedule stands below costs and solver, which make schedules.
 STAGES = {
+    "options": 0,
     "reading": 0,
     "runs": 0,
     "process_rules": 1,

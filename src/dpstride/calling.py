@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .options import LEARNED_RANGE
+
 PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -76,7 +78,7 @@ def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
         )
     doubled = (*shape[:1], *(2 * channels for channels in shape[1:2]), *shape[2:])
     expected, meant = shape, "the shape of x"
-    if variance == "learned_range":
+    if variance == LEARNED_RANGE:
         expected, meant = doubled, "twice the channels of x (prediction, then v)"
     if tuple(output.shape) != expected:
         hint = ""

@@ -18,11 +18,11 @@ from torch import Tensor
 from .calling import PRECISIONS, NonFiniteError, autocast_in_force, call, checked, is_out_of_memory
 from .compiling import compiled
 from .fingerprint import digest_of, name_of, parts_of, plain_parts
+from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance
 from .process import ForwardProcess
 from .reading.text import printable
 
 Predicts = Literal["eps", "x0", "v", "flow"]
-ModelVariance = Literal["posterior", "upper", "learned_range"]
 TimeInput = Literal["index0", "time", "rescaled"] | Callable[[int], float]
 
 __all__ = ["Denoiser", "NonFiniteError", "Prediction", "is_out_of_memory"]
@@ -64,7 +64,7 @@ class Denoiser:
         process: ForwardProcess,
         *,
         predicts: Predicts = "eps",
-        variance: ModelVariance = "posterior",
+        variance: ModelVariance = DEFAULT_MODEL_VARIANCE,
         clip: tuple[float, float] | None = (-1.0, 1.0),
         shape: tuple[int, ...] | None = None,
         device: str | torch.device | None = None,
@@ -78,7 +78,7 @@ class Denoiser:
         if not isinstance(process, ForwardProcess):
             raise ValueError(f"process must be a ForwardProcess, not {type(process).__name__}.")
         _check_choice("predicts", predicts, get_args(Predicts))
-        _check_choice("variance", variance, get_args(ModelVariance))
+        _check_choice("variance", variance, MODEL_VARIANCES)
         if dtype is not None and dtype not in PRECISIONS:
             names = ", ".join(str(each) for each in PRECISIONS)
             raise ValueError(f"dtype must be one of {names}, or None to find it, not {dtype!r}.")
@@ -127,7 +127,7 @@ class Denoiser:
         # A copy, whatever the precision: a network may return the same tensor every time, with other numbers in it.
         output = output.to(device=self.device, dtype=self.algebra_dtype, copy=True)
         fraction = None
-        if self.variance == "learned_range":
+        if self.variance == LEARNED_RANGE:
             output, v = output.chunk(2, dim=1)
             fraction = (v + 1.0) / 2.0
         match self.predicts:

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .schedule import ScheduleSet
 
 if TYPE_CHECKING:
-    from .costs.decoder import Decoder
-    from .costs.steps import Variance
     from .costs.table import CostTable
     from .costs.trajectory import Combine, OdeSampler, TrajectoryTable, Weight
+    from .options import Decoder, Variance
     from .solver.continuous import Refined
     from .statistics.artefact import Statistics
     from .statistics.trajectory_artefact import Trajectory
-
-Objective = Literal["elbo", "trajectory", "mixed"]
 
 
 def trajectory_schedules(

@@ -17,9 +17,8 @@ import numpy as np
 from .schedule import ScheduleSet
 
 if TYPE_CHECKING:
-    from .costs.decoder import Decoder
-    from .costs.steps import Variance
     from .denoiser import Denoiser
+    from .options import Decoder, Variance
     from .statistics.artefact import Statistics
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from . import __version__
 from .fitted import Fitted
+from .options import GIVEN
 from .process import ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
@@ -33,7 +34,6 @@ PROCESS_PARTS = {
     *("name", "kind", "origin_T", "first_pair_variance"),
     *("f", "g", "times", "origin", "input_scale"),
 }
-GIVEN = "given"  # the stride of a path that no rule of this package made
 LISTED = 256  # paths of up to this many steps are listed in the JSON; longer ones are bit masks
 
 

@@ -20,9 +20,8 @@ from .regret import Belief, believe
 from .report import AdaptiveReport, Regret, Stopped, samples_for
 
 if TYPE_CHECKING:
-    from ..costs.decoder import Decoder
-    from ..costs.steps import Variance
     from ..denoiser import Denoiser
+    from ..options import Decoder, Variance
 
 BUDGETS = (8, 16, 32, 64)
 TOLERANCE = 0.01

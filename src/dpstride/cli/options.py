@@ -11,10 +11,14 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-VARIANCES = click.Choice(["posterior", "upper", "learned_range", "optimal", "learned_optimal"])
+from ..options import DECODERS as DECODER_NAMES
+from ..options import DEFAULT_DECODER
+from ..options import VARIANCES as VARIANCE_NAMES
+
+VARIANCES = click.Choice(VARIANCE_NAMES)
 MADE_FROM_OUTPUT = 40  # bytes that temporary and neighbouring files add to the name of an output
 INSIDE_OUTPUT = 200  # bytes that files in an output folder, or in one beside it, add to its path
-DECODERS = click.Choice(["upper", "first_pair", "respaced", "optimal"])
+DECODERS = click.Choice(DECODER_NAMES)
 
 
 class Range(click.ParamType[Any]):
@@ -141,7 +145,9 @@ model_option = options(
 )
 costs = options(
     click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the model's own]"),
-    click.option("--decoder", type=DECODERS, default="upper", show_default=True, help="Variance of the last step."),
+    click.option(
+        "--decoder", type=DECODERS, default=DEFAULT_DECODER, show_default=True, help="Variance of the last step."
+    ),
     click.option("--max-budget", type=int, help="Largest number of steps.  [default: all]"),
 )
 adaptive = options(

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..fitted import Fitted
+from ..options import Cdf, Decoder
 from ..process import ForwardProcess
 from ..statistics import artefact
 from ..statistics.artefact import Statistics
 from ..statistics.bins import chebyshev_matrix
-from ..statistics.decoder import Cdf, gaussian_nats, residual_costs
+from ..statistics.decoder import gaussian_nats, residual_costs
 from .steps import LEARNED, fraction_means, require
 
 Array = npt.NDArray[np.float64]
-Decoder = Literal["upper", "first_pair", "respaced", "optimal"]
 
 
 def decoder_curve(statistics: Statistics, t: int, variances: Array, cdf: Cdf = "exact") -> Array:

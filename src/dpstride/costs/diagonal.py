@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..fitted import Fitted
+from ..options import Decoder
 from ..statistics.artefact import Statistics
 from ..statistics.bins import chebyshev_matrix, chebyshev_nodes
 from ..statistics.diagonal import DiagonalErrors
-from .decoder import Decoder
 from .elbo import elbo_costs
 from .steps import snr_difference
 from .table import CostTable

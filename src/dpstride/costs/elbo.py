@@ -14,11 +14,11 @@ from typing import Any, get_args
 import numpy as np
 
 from ..fitted import Fitted, fields_of, shape_of
+from ..options import Cdf, Decoder, Variance
 from ..process import ForwardProcess
 from ..statistics.artefact import Statistics
-from ..statistics.decoder import Cdf
-from .decoder import Decoder, decoder_nats_at, optimal_decoder, respaced_row
-from .steps import LEARNED, Variance, fit_factors, step_row
+from .decoder import decoder_nats_at, optimal_decoder, respaced_row
+from .steps import LEARNED, fit_factors, step_row
 from .table import CostTable
 from .units import prior_nats_at, unit_terms, unit_totals
 

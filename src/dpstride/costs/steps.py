@@ -6,12 +6,13 @@ alone (method.md, section 3), so one network pass per t serves every s.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..fitted import CURVE_NODES, Fitted, shape_of
+from ..options import Variance
 from ..process import ForwardProcess
 from ..statistics import artefact
 from ..statistics.artefact import Statistics
@@ -19,7 +20,6 @@ from ..statistics.bins import chebyshev_nodes
 
 Array = npt.NDArray[np.float64]
 Index = int | npt.NDArray[np.int64]
-Variance = Literal["posterior", "upper", "learned_range", "optimal", "learned_optimal"]
 LEARNED = ("learned_range", "learned_optimal")  # those that read what the network says of the variance
 
 

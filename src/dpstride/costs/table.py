@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..fitted import Fitted
+from ..options import GIVEN
 from ..process import ForwardProcess
-from ..schedule import GIVEN, Schedule
+from ..schedule import Schedule
 
 Array = npt.NDArray[np.float64]
 Path = Sequence[int] | npt.NDArray[np.int64]

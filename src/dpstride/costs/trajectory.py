@@ -28,8 +28,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ..options import GIVEN
 from ..process import ForwardProcess
-from ..schedule import GIVEN, Schedule
+from ..schedule import Schedule
 from ..statistics.trajectory_artefact import Trajectory
 
 Array = npt.NDArray[np.float64]

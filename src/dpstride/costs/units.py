@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..fitted import Fitted
+from ..options import Variance
 from ..statistics import artefact
 from ..statistics.artefact import BLOCK_NODES, Statistics
 from ..statistics.bins import chebyshev_matrix
 from ..statistics.decoder import gaussian_nats
 from .decoder import decoder_variance
-from .steps import LEARNED, Variance, fixed_step, learned_step, require
+from .steps import LEARNED, fixed_step, learned_step, require
 from .table import Path
 
 Array = npt.NDArray[np.float64]

@@ -17,17 +17,18 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..costs.decoder import Decoder, decoder_variance
+from ..costs.decoder import decoder_variance
 from ..costs.elbo import check_options, elbo_costs
-from ..costs.steps import LEARNED, Variance, snr_difference
+from ..costs.steps import LEARNED, snr_difference
 from ..costs.table import CostTable, standard_error
 from ..denoiser import Denoiser, Prediction
 from ..fitted import Fitted, fields_of
+from ..options import Cdf, Decoder, Variance
 from ..process import ForwardProcess
 from ..schedule import Schedule
 from ..statistics.artefact import Statistics
 from ..statistics.data import Batch, Samples
-from ..statistics.decoder import Cdf, decoder_nats, signed_residual
+from ..statistics.decoder import decoder_nats, signed_residual
 from ..statistics.noise import check_seed, standard_normal
 from ..statistics.passes import Passes
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..costs.steps import Variance
 from ..denoiser import Denoiser
 from ..fitted import Fitted
+from ..options import Variance
 from ..schedule import Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import check_seed, standard_normal

@@ -17,7 +17,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..denoiser import Denoiser, ModelVariance
+from ..denoiser import Denoiser
+from ..options import ModelVariance
 from ..reading.documents import read_json
 from .folders import OWN, UNUSED, check_index, clean_pipeline
 from .guidance import check_scale

@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,10 @@ from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
-from ..costs.steps import LEARNED, Variance
+from ..costs.steps import LEARNED
 from ..denoiser import Prediction
 from ..evaluate.likelihood import check_fitted, reverse_variance
+from ..options import VARIANCES
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..runs.writing import write_json
@@ -62,10 +63,8 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
                 "DPStrideScheduler needs schedules: DPStrideScheduler.from_config(pipe.scheduler.config, schedules="
                 "'schedules.json')."
             )
-        if variance is not None and variance not in get_args(Variance):
-            raise ValueError(
-                f"variance must be None or one of {', '.join(map(repr, get_args(Variance)))}, not {variance!r}."
-            )
+        if variance is not None and variance not in VARIANCES:
+            raise ValueError(f"variance must be None or one of {', '.join(map(repr, VARIANCES))}, not {variance!r}.")
         if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
             raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
         self.schedules = _read(schedules)

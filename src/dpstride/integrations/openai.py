@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..denoiser import Denoiser, ModelVariance
+from ..denoiser import Denoiser
+from ..options import ModelVariance
 from ..process import ForwardProcess
 from ..reading.checkpoints import read_checkpoint
 from ..reading.limits import UnreadableFileError

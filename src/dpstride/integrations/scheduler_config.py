@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..denoiser import ModelVariance, Predicts
+from ..denoiser import Predicts
+from ..options import ModelVariance
 from ..process import MAX_BETA, ForwardProcess
 from .loaded import UnsupportedModelError
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluate.comparison import Comparison
+from ..options import GIVEN
 from ..reading.text import printable
 from ..runs.writing import atomic
-from ..schedule import GIVEN, ScheduleSet
+from ..schedule import ScheduleSet
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles differ too.
 STYLES = {

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..costs.decoder import Decoder
 from ..costs.elbo import elbo_costs
-from ..costs.steps import LEARNED, Variance, fixed_step
+from ..costs.steps import LEARNED, fixed_step
 from ..costs.table import CostTable
 from ..fitted import Fitted
+from ..options import Decoder, Variance
 from ..process import ForwardProcess
 from ..schedule import Schedule
 from ..statistics.artefact import Statistics

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
+from ..options import LEARNED_RANGE
 from ..process import ForwardProcess
 from ..reading.text import printable
 from .behaviour import Behaviour
@@ -308,7 +309,7 @@ def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
     process = ForwardProcess(**arrays, **metadata["process"])
     option = metadata["data_range"]
     data_range = DataRange.parse(tuple(option) if isinstance(option, list) else option)
-    discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == "learned_range"
+    discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == LEARNED_RANGE
     data = metadata["data"]
     _shaped(tensors, "squared_error", (process.T + 1, data["samples"]))  # before anything of that size is made
     shapes = array_shapes(process, data["samples"], discretised, learned, data.get("skipped", ()))

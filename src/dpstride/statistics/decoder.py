@@ -8,14 +8,14 @@ module that computes: torch or numpy.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..options import Cdf
 from .bins import GradedMesh
 
-Cdf = Literal["exact", "tanh"]
 TANH_FLOOR = 1e-12  # improved-diffusion clamps probabilities here
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser, NonFiniteError, is_out_of_memory
+from ..options import LEARNED_RANGE
 from . import artefact
 from .artefact import BLOCK_NODES
 from .bins import MOMENTS, chebyshev_nodes, moments_of, to_node_weights
@@ -42,7 +43,7 @@ class Passes:
         self.process = denoiser.process
         self.ranges = sample_ranges(len(data))
         self.blocks = artefact.block_of_sample(len(data))
-        self.learned = denoiser.variance == "learned_range"
+        self.learned = denoiser.variance == LEARNED_RANGE
         self.discretised = data.data_range.levels is not None
         self.decoder_nodes = artefact.learned_decoder_size(self.process) if self.learned and self.discretised else 0
 

@@ -15,6 +15,7 @@ import torch
 
 from .. import __version__
 from ..denoiser import Denoiser
+from ..options import LEARNED_RANGE
 from . import artefact
 from .artefact import Statistics
 from .behaviour import Behaviour
@@ -78,7 +79,7 @@ class Rows:
             else columns
             for columns in self.columns
         ]
-        discretised, learned = data.data_range.levels is not None, denoiser.variance == "learned_range"
+        discretised, learned = data.data_range.levels is not None, denoiser.variance == LEARNED_RANGE
         shapes = artefact.array_shapes(self.process, self.samples, discretised, learned, skipped)
         self.plain: dict[str, Array] = {name: np.zeros(shape) for name, shape in shapes.items()}
         self.plain["data_square"] = _squares(data)[kept]

@@ -1,0 +1,85 @@
+"""Stage 0. The names of all variants, and what is chosen from them as a value; imports nothing heavy.
+
+A name stands here and is the name of the file that says everything about its variant (`variances/optimal.py`), so command
+line, report and files of results know the names without importing a variant, and no other file repeats one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, get_args
+
+Variance = Literal["posterior", "upper", "learned_range", "optimal", "learned_optimal"]
+ModelVariance = Literal["posterior", "upper", "learned_range"]  # what a network may have been trained with
+Decoder = Literal["upper", "first_pair", "respaced", "optimal"]
+Cdf = Literal["exact", "tanh"]
+Objective = Literal["elbo", "trajectory", "mixed"]
+Sampler = Literal["ancestral", "ddim", "dpmpp_2m"]
+OdeSampler = Literal["ddim", "dpmpp_2m"]  # deterministic: those that the trajectory objective is for
+Stride = Literal["even", "quadratic", "quadratic_ddim", "karras", "log_snr", "ays"]
+
+VARIANCES: Final[tuple[Variance, ...]] = get_args(Variance)
+MODEL_VARIANCES: Final[tuple[ModelVariance, ...]] = get_args(ModelVariance)
+DECODERS: Final[tuple[Decoder, ...]] = get_args(Decoder)
+CDFS: Final[tuple[Cdf, ...]] = get_args(Cdf)
+OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
+SAMPLERS: Final[tuple[Sampler, ...]] = get_args(Sampler)
+ODE_SAMPLERS: Final[tuple[OdeSampler, ...]] = get_args(OdeSampler)
+STRIDES: Final[tuple[Stride, ...]] = get_args(Stride)
+
+# What a network was trained with, for those that build a `Denoiser` from a foreign model's own words.
+POSTERIOR: Final = "posterior"
+UPPER: Final = "upper"
+LEARNED_RANGE: Final = "learned_range"
+
+DEFAULT_MODEL_VARIANCE: Final = POSTERIOR
+DEFAULT_DECODER: Final[Decoder] = "upper"
+DEFAULT_CDF: Final[Cdf] = "exact"
+DEFAULT_OBJECTIVE: Final[Objective] = "elbo"
+DEFAULT_SAMPLER: Final[Sampler] = "ancestral"
+DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
+COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # beside the best paths, in every table
+
+BEST: Final = "dp"  # the stride of the best path of a solution
+GIVEN: Final = "given"  # the stride of a path that no rule of this package made
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """Options of the ELBO's costs, as they are recorded with every result.
+
+    Attributes:
+        variance: reverse variance of steps that end above 0.
+        decoder: variance of the last step.
+        cdf: the normal distribution function of the decoder.
+    """
+
+    variance: Variance
+    decoder: Decoder = DEFAULT_DECODER
+    cdf: Cdf = DEFAULT_CDF
+
+    def __post_init__(self) -> None:
+        check_choice("variance", self.variance, VARIANCES)
+        check_choice("decoder", self.decoder, DECODERS)
+        check_choice("cdf", self.cdf, CDFS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as files of results keep them."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> CostOptions:
+        """Options from a file of results, which may hold those of other objectives too."""
+        for name in ("variance", "decoder", "cdf"):
+            if not isinstance(options.get(name), str):
+                raise ValueError(
+                    f"These results do not say their {name}. Use schedules that `optimise` or `dpstride solve` made."
+                )
+        return cls(options["variance"], options["decoder"], options["cdf"])
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r:.80}.")
