@@ -20,16 +20,12 @@ from numpy.typing import NDArray
 
 from dpstride import CostTable, elbo_costs, estimate, solve, zoo
 from dpstride.adaptive.loop import first_steps
-from dpstride.costs.diagonal import diagonal_costs, fit_diagonal
 from dpstride.statistics.coordinate import noise_coordinate
-from dpstride.statistics.diagonal import DiagonalErrors, estimate_diagonal
-from dpstride.statistics.storage import read_arrays, write_arrays
 
 BUDGETS = (8, 16, 32, 64, 128, 256)
 WORDS = {
     "paper": "as trained, decoder `upper` (the paper's)",
     "optimal": "`optimal`, decoder `optimal`",
-    "diagonal": "diagonal, decoder `optimal`",
     "learned_optimal": "`learned_optimal`, decoder `optimal`",
 }
 
@@ -46,16 +42,10 @@ def run(name: str, samples: int, rows: int | None, compile: bool) -> None:
         estimate(denoiser, data, None, seed, checkpoint=folder / f"{seed}.safetensors", steps=steps)
         for seed, data in enumerate((train, test))
     )
-    fit_errors, test_errors = (diagonal(denoiser, data, seed, steps, folder) for seed, data in enumerate((train, test)))
-    m, kappa = fit_diagonal(fit_errors)
     paper, optimal = elbo_costs(chosen), elbo_costs(chosen, "optimal", "optimal")
     pairs = {
         "paper": (paper, elbo_costs(scored)),
         "optimal": (optimal, elbo_costs(scored, "optimal", "optimal", optimal.fitted)),
-        "diagonal": (
-            diagonal_costs(chosen, fit_errors, m, "optimal", optimal.fitted),
-            diagonal_costs(scored, test_errors, m, "optimal", optimal.fitted),
-        ),
     }
     if denoiser.variance == "learned_range":
         scaled = elbo_costs(chosen, "learned_optimal", "optimal")
@@ -66,20 +56,7 @@ def run(name: str, samples: int, rows: int | None, compile: bool) -> None:
         bpd[setting] = {K: held_out(score, solution.path(K)) for K in BUDGETS}
         print(name, setting, {K: round(value, 3) for K, value in bpd[setting].items()}, flush=True)
     full = held_out(pairs["paper"][1], list(range(process.T, -1, -1)))
-    save("variance", name, {"samples": samples, "rows": rows or process.T, "kappa": kappa, "bpd": bpd, "full": full})
-
-
-def diagonal(denoiser: Any, data: Any, seed: int, steps: Any, folder: Any) -> DiagonalErrors:
-    """`estimate_diagonal`, kept in a file."""
-    path = folder / f"diagonal-{seed}.safetensors"
-    if not path.is_file():
-        found = estimate_diagonal(denoiser, data, seed=seed, steps=steps)
-        write_arrays(path, {"halves": found.halves}, {"counts": f"{found.counts[0]} {found.counts[1]}"})
-    arrays, header = read_arrays(path)
-    first, second = map(int, header["counts"].split())
-    from dpstride.statistics.artefact import DataRange
-
-    return DiagonalErrors(denoiser.process, arrays["halves"], (first, second), DataRange(256), seed)
+    save("variance", name, {"samples": samples, "rows": rows or process.T, "bpd": bpd, "full": full})
 
 
 def held_out(costs: CostTable, path: Any) -> float:
@@ -104,9 +81,8 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
     settings = {
         f"{result['samples']} training and as many test images, {result['rows']:,} times" for result in found.values()
     }
-    kappas = ", ".join(f"{result['kappa']:g}" for result in found.values())
     return [
-        f"Held-out bits/dim of the DP stride; {'; '.join(sorted(settings))}. κ, in order: {kappas}.",
+        f"Held-out bits/dim of the DP stride; {'; '.join(sorted(settings))}.",
         table(["model", "variances", *BUDGETS], rows),
         "\n".join(sentences),
     ]

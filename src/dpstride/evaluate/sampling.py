@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -35,7 +33,6 @@ def sample(
     sampler: Sampler | None = None,
     eta: float = 0.0,
     progress: bool = False,
-    diagonal: npt.NDArray[np.float64] | None = None,
 ) -> Tensor:
     """``n`` samples [n, *shape], float32 on the CPU: K network passes per batch; the last step returns the mean x̂_0.
 
@@ -52,13 +49,11 @@ def sample(
             made for, else "ancestral".
         eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance).
         progress: show a progress bar (only ever on a terminal).
-        diagonal: E e² per dimension, [T+1, dims] of the denoiser's grid, from `costs.diagonal.fit_diagonal`: ancestral steps
-            then have the optimal variance of each dimension, whatever ``variance`` says.
     """
     check_batch_size(batch_size)
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"n must be a whole number of samples, at least 1, not {n!r}.")
-    chain = Chain.along(denoiser, schedule, seed, variance, sampler, eta, diagonal)
+    chain = Chain.along(denoiser, schedule, seed, variance, sampler, eta)
     check_conditioning(conditioning, n)
     conditioning = tensors_in_conditioning(conditioning)
     results = []
@@ -92,7 +87,6 @@ class Chain:
     variance: Variance
     sampler: Sampler
     eta: float
-    diagonal: npt.NDArray[np.float64] | None = None
 
     @classmethod
     def along(
@@ -103,7 +97,6 @@ class Chain:
         variance: Variance | None = None,
         sampler: Sampler | None = None,
         eta: float = 0.0,
-        diagonal: npt.NDArray[np.float64] | None = None,
     ) -> Chain:
         """Check the request and settle the options; see `sample`."""
         sampler = schedule.options.get("sampler", "ancestral") if sampler is None else sampler
@@ -117,16 +110,9 @@ class Chain:
             raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
         steps, fitted = steps_on(denoiser.process, schedule), fitted_on(denoiser.process, schedule)
         options = resolve_options(denoiser, schedule, variance)
-        if diagonal is not None:
-            size = (denoiser.process.T + 1, math.prod(denoiser.shape))
-            if sampler != "ancestral" or diagonal.shape != size:
-                raise ValueError(
-                    f"diagonal must be [T + 1, dims] = {size} numbers of ancestral steps, not {diagonal.shape} with "
-                    f"sampler={sampler!r}."
-                )
-        elif sampler == "ancestral":
+        if sampler == "ancestral":
             check_fitted(options, fitted, decoder=False)
-        return cls(denoiser, steps, fitted, check_seed(seed), options["variance"], sampler, eta, diagonal)
+        return cls(denoiser, steps, fitted, check_seed(seed), options["variance"], sampler, eta)
 
     @property
     def budget(self) -> int:
@@ -152,11 +138,7 @@ class Chain:
             x = process.f[s] * prediction.x0_hat + math.sqrt(process.g[s] ** 2 - noise_variance) * direction
         else:
             a, b = process.posterior_mean(t, s)
-            if self.diagonal is None:
-                noise_variance = reverse_variance(process, t, s, prediction, self.variance, self.fitted)
-            else:
-                each = torch.as_tensor(self.diagonal[t]).to(x).reshape(x.shape[1:])
-                noise_variance = float(process.posterior_variance(t, s)) + float(b) ** 2 * each
+            noise_variance = reverse_variance(process, t, s, prediction, self.variance, self.fitted)
             x = float(a) * x + float(b) * prediction.x0_hat
         if self.sampler == "ancestral" or eta > 0.0:
             noise = self._noise("reverse", int(process.origin[t]), first, len(x))
