@@ -27,13 +27,14 @@ from measure import least_seconds, print_table
 
 import dpstride
 from dpstride import zoo
-from dpstride.statistics import workers
+from dpstride.runs import workers
+from dpstride.runs.progress import Progress
+from dpstride.runs.storage import to_bytes
 from dpstride.statistics.data import Samples
+from dpstride.statistics.identity import identity_of
 from dpstride.statistics.noise import standard_normal
 from dpstride.statistics.passes import Passes
-from dpstride.statistics.progress import Progress
-from dpstride.statistics.rows import Rows, identity_of
-from dpstride.statistics.storage import to_bytes
+from dpstride.statistics.rows import Rows
 from dpstride.statistics.units import Unit
 
 

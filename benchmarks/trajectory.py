@@ -44,7 +44,7 @@ from dpstride.costs.trajectory import Weight, propagation
 from dpstride.evaluate.endpoints import endpoint_distance
 from dpstride.evaluate.features.extractor import to_levels
 from dpstride.evaluate.ode_strides import ays_stride, karras_stride, log_snr_stride
-from dpstride.statistics.storage import read_arrays, write_arrays
+from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics.trajectory_artefact import Trajectory
 from dpstride.zoo.classifier import fashion_features
 

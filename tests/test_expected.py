@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dpstride.cli import expected
-from dpstride.statistics import workers
+from dpstride.runs import workers
 from dpstride.statistics.data import Samples
 from small_network import IMAGES, denoiser_of
 

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 
 from dpstride import Denoiser, ForwardProcess, NonFiniteError, Statistics, StatisticsFileError, estimate
-from dpstride.statistics import progress, units
+from dpstride.runs import progress
+from dpstride.runs.identity import OtherWorkError
+from dpstride.runs.lock import BusyError, ProgressError
+from dpstride.runs.progress import Progress
+from dpstride.statistics import units
 from dpstride.statistics.probes import EVALUATIONS, PASSES
-from dpstride.statistics.progress import BusyError, OtherWorkError, Progress, ProgressError
 from small_network import IMAGES, KINDS, PROCESS, Net, assert_identical, denoiser_of, run
 
 # Ten samples a batch: units of 4 t, so that [1 … 4], [5 … 8] and [9] are done one after the other.
@@ -410,7 +413,7 @@ def test_nan_names_step_sample_and_batch_and_keeps_finished_units(value: float, 
 def kept_identity(folder: Path) -> dict[str, Any]:
     import json
 
-    from dpstride.statistics.storage import read_arrays
+    from dpstride.runs.storage import read_arrays
 
     header = read_arrays(next((folder / "c.progress").glob("*.safetensors")))[1]
     found: dict[str, Any] = json.loads(header["identity"])

@@ -25,11 +25,11 @@ from dpstride.cli import _run
 from dpstride.evaluate.features.extractor import FeatureExtractor
 from dpstride.evaluate.sampling import Chain
 from dpstride.evaluate.stream import sample_features, sample_stream
-from dpstride.statistics import progress
+from dpstride.runs import progress
+from dpstride.runs.behaviour import Behaviour, sketch
+from dpstride.runs.identity import OtherWorkError, check_identity
+from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics.artefact import read_safetensors, write_safetensors
-from dpstride.statistics.behaviour import Behaviour, sketch
-from dpstride.statistics.progress import OtherWorkError, check_identity
-from dpstride.statistics.storage import read_arrays, write_arrays
 from mixture_model import write_mixture
 from small_network import assert_identical
 

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from safetensors.numpy import load_file, save_file
 
-from dpstride.statistics import progress as module
-from dpstride.statistics.progress import BusyError, OtherWorkError, Progress, ProgressError
-from dpstride.statistics.storage import DamagedFileError, read_arrays, write_arrays
+from dpstride.runs import progress as module
+from dpstride.runs.identity import OtherWorkError
+from dpstride.runs.lock import BusyError, ProgressError
+from dpstride.runs.progress import Progress
+from dpstride.runs.storage import DamagedFileError, read_arrays, write_arrays
 
 IDENTITY = {"seed": 0, "model": {"name": "net", "clip": [-1.0, 1.0]}}
 PIECES = {f"t {t}": {"a": np.arange(3.0) + t, "b": np.array([[t]], dtype=np.int32)} for t in range(6)}
@@ -234,7 +236,7 @@ def test_an_identity_is_compared_as_it_is_stored(tmp_path: Path) -> None:
 
 HOLD = """
     import sys, time
-    from dpstride.statistics.progress import Progress
+    from dpstride.runs.progress import Progress
     progress = Progress(sys.argv[1], {})
     print("locked", flush=True)
     time.sleep(60)
@@ -314,7 +316,8 @@ def test_an_error_that_ends_the_work_is_not_hidden_by_a_second_one(tmp_path: Pat
 
 FILL = """
     import sys, numpy as np
-    from dpstride.statistics.progress import Progress, ProgressError
+    from dpstride.runs.lock import ProgressError
+    from dpstride.runs.progress import Progress
     folder, identity = sys.argv[1], {"seed": 0}
     written = 0
     try:
@@ -363,7 +366,8 @@ def test_a_limit_of_file_size_keeps_every_piece_that_was_written(tmp_path: Path)
 
 READ_ONLY = """
     import sys
-    from dpstride.statistics.progress import Progress, ProgressError
+    from dpstride.runs.lock import ProgressError
+    from dpstride.runs.progress import Progress
     try:
         Progress(sys.argv[1] + "/p", {})
     except ProgressError as error:

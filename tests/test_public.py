@@ -50,6 +50,7 @@ TORCH = {
     "compiling",
     "denoiser",
     "statistics",
+    "runs",
     "evaluate",
     "study",
     "cli",

@@ -23,10 +23,10 @@ import dpstride.cli.report
 from dpstride import ScheduleSet, Statistics
 from dpstride.cli import _run
 from dpstride.evaluate.comparison import Comparison
-from dpstride.report.page.run import Run
 from dpstride.report.page.saved import Saved
 from dpstride.runs.identity import differences, run_id
 from dpstride.runs.lock import BusyError, Lock, ProgressError, check_free
+from dpstride.runs.record import Run
 from dpstride.statistics.probes import PASSES
 from dpstride.zoo.mixture import mixture_data
 

@@ -20,12 +20,12 @@ from scipy.stats import norm
 from torch import Tensor
 
 from dpstride import Denoiser, ForwardProcess, Statistics, StatisticsFileError, estimate
+from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics import artefact
 from dpstride.statistics.bins import chebyshev_matrix, chebyshev_nodes
 from dpstride.statistics.data import Samples
 from dpstride.statistics.noise import standard_normal
 from dpstride.statistics.probes import PASSES
-from dpstride.statistics.storage import read_arrays, write_arrays
 from small_network import DIMS, IMAGES, KINDS, PROCESS, SHAPE, Net, assert_identical, denoiser_of, run
 
 Array = NDArray[Any]

@@ -20,9 +20,9 @@ from dpstride.evaluate import stream
 from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
 from dpstride.evaluate.sampling import Chain
 from dpstride.evaluate.stream import image_features, load_features, sample_features, sample_stream
-from dpstride.statistics import progress
+from dpstride.runs import progress
+from dpstride.runs.identity import OtherWorkError
 from dpstride.statistics.probes import PASSES
-from dpstride.statistics.progress import OtherWorkError
 
 PROCESS = ForwardProcess.linear(20)
 K, SHAPE = 6, (1, 3, 3)

@@ -26,10 +26,11 @@ from dpstride import (
     schedules_from,
 )
 from dpstride.cli import _run
-from dpstride.evaluate import ablation, kept
+from dpstride.evaluate import ablation
 from dpstride.evaluate.features.extractor import to_levels
 from dpstride.report.study_figures import sample_rows
 from dpstride.report.tables import Table, kernel_name
+from dpstride.runs import number_cache
 from dpstride.study import ruler
 from dpstride.study.results import StudyResults
 
@@ -86,25 +87,25 @@ def study(*words: str) -> list[str]:
 
 
 def test_numbers_are_computed_once_and_other_work_is_not_believed(tmp_path: Path) -> None:
-    path, asked = tmp_path / "kept.json", []
+    path, asked = tmp_path / "number_cache.json", []
 
     def numbers(value: float) -> list[float]:
         asked.append(value)
         return [value, float("nan")]
 
-    first = kept.Kept(path, {"of": 1}).numbers("a", lambda: numbers(0.1))
-    again = kept.Kept(path, {"of": 1}).numbers("a", lambda: numbers(0.2))
+    first = number_cache.NumberCache(path, {"of": 1}).numbers("a", lambda: numbers(0.1))
+    again = number_cache.NumberCache(path, {"of": 1}).numbers("a", lambda: numbers(0.2))
     assert asked == [0.1]
     np.testing.assert_array_equal(first, again)
-    assert kept.Kept(path, {"of": 2}).numbers("a", lambda: numbers(0.3))[0] == 0.3
+    assert number_cache.NumberCache(path, {"of": 2}).numbers("a", lambda: numbers(0.3))[0] == 0.3
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "__version__", "99")
-        assert kept.Kept(path, {"of": 2}).numbers("a", lambda: numbers(0.6))[0] == 0.6
+        patch.setattr(number_cache, "__version__", "99")
+        assert number_cache.NumberCache(path, {"of": 2}).numbers("a", lambda: numbers(0.6))[0] == 0.6
     own = {"identity": [__version__, {"of": 2}]}
     for damaged in ("", "{", "[]", json.dumps(own), json.dumps({**own, "numbers": {"a": [[]]}})):
         path.write_text(damaged)
-        assert kept.Kept(path, {"of": 2}).numbers("a", lambda: numbers(0.4))[0] == 0.4
-    assert kept.Kept(None, None).numbers("a", lambda: numbers(0.5))[0] == 0.5
+        assert number_cache.NumberCache(path, {"of": 2}).numbers("a", lambda: numbers(0.4))[0] == 0.4
+    assert number_cache.NumberCache(None, None).numbers("a", lambda: numbers(0.5))[0] == 0.5
 
 
 def test_a_distance_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

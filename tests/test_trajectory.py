@@ -15,11 +15,11 @@ import torch
 
 from dpstride import Denoiser, ForwardProcess, Schedule, even_stride, sample, solve
 from dpstride.costs.trajectory import TrajectoryTable, propagation, trajectory_costs
+from dpstride.runs.identity import OtherWorkError
+from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics import trajectory as module
 from dpstride.statistics.artefact import StatisticsFileError
 from dpstride.statistics.noise import standard_normal
-from dpstride.statistics.progress import OtherWorkError
-from dpstride.statistics.storage import read_arrays, write_arrays
 from dpstride.statistics.trajectory import estimate_trajectory
 from dpstride.statistics.trajectory_artefact import Trajectory
 from gaussian import Array, MixtureNetwork, gaussian_denoiser, paths_of

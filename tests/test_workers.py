@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 from dpstride.cli import main
-from dpstride.statistics.workers import Workers, current
+from dpstride.runs.workers import Workers, current
 from mixture_model import write_mixture
 
 TESTS = Path(__file__).parent
@@ -32,9 +33,9 @@ PROGRAM = """
     from small_network import KINDS, PROCESS, Net, denoiser_of
     from dpstride import ForwardProcess, estimate
     from dpstride.statistics import units
-    from dpstride.statistics.storage import to_bytes
+    from dpstride.runs.storage import to_bytes
     from dpstride.statistics.artefact import to_tensors
-    from dpstride.statistics.workers import join
+    from dpstride.runs.workers import join
 
     folder, rank = sys.argv[2], os.environ.get("RANK", "alone")
     workers = join()
@@ -188,8 +189,8 @@ def test_units_are_computed_at_once_where_the_network_may_be(two_threads: None, 
     import torch
 
     from dpstride import Denoiser, ForwardProcess, estimate
+    from dpstride.runs.storage import to_bytes
     from dpstride.statistics.artefact import to_tensors
-    from dpstride.statistics.storage import to_bytes
 
     images = torch.randint(0, 256, (6, 1, 3, 3), dtype=torch.uint8)
     found = {}
@@ -225,7 +226,7 @@ def test_an_error_in_one_process_comes_after_what_was_finished() -> None:
 
     import torch.distributed as distributed
 
-    from dpstride.statistics.workers import WorkerError
+    from dpstride.runs.workers import WorkerError
 
     store = distributed.HashStore()
     main, helper = Workers(0, 2, store=store), Workers(1, 2, store=store)
@@ -266,7 +267,7 @@ def test_an_error_in_one_process_comes_after_what_was_finished() -> None:
 def test_a_number_of_processes_that_is_none_is_refused(
     size: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dpstride.statistics.workers import join
+    from dpstride.runs.workers import join
 
     monkeypatch.setenv("WORLD_SIZE", size)
     before = signal.getsignal(signal.SIGTERM)
@@ -299,3 +300,11 @@ def test_a_verb_without_shared_work_runs_in_the_main_process_only(
             assert ("fashion-simple" in capsys.readouterr().out) == said
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_the_old_place_of_join_still_works_and_warns() -> None:
+    from dpstride.runs import workers
+
+    with pytest.warns(DeprecationWarning, match=r"dpstride\.statistics\.workers is now dpstride\.runs\.workers"):
+        old = importlib.import_module("dpstride.statistics.workers")
+    assert old.join is workers.join

@@ -19,6 +19,7 @@ from .schedule import ScheduleSet
 if TYPE_CHECKING:
     from .denoiser import Denoiser
     from .options import Decoder, Variance
+    from .runs.record import Run
     from .statistics.artefact import Statistics
 
 
@@ -111,3 +112,17 @@ def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_bu
             "decoder='respaced' takes its variance from a second step, so max_budget = 1 leaves nothing to choose. Allow at "
             "least 2 steps, or choose another decoder."
         )
+
+
+def cost_options(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> dict[str, Any]:
+    """Options of costs as they are meant: left out, a variance is the model's own, and a budget the grid's."""
+    from .costs.elbo import check_options
+
+    chosen = check_options(denoiser.process, denoiser.variance, variance, decoder)
+    most = denoiser.process.T if max_budget is None else max_budget
+    return {"variance": chosen["variance"], "decoder": decoder, "max_budget": most}
+
+
+def named(schedules: ScheduleSet, run: Run | None) -> ScheduleSet:
+    """The schedules with the name of their run in their provenance."""
+    return schedules if run is None else replace(schedules, provenance={**schedules.provenance, "run": run.id})

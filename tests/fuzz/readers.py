@@ -168,13 +168,13 @@ def use_trajectory(trajectory: Any) -> None:
 
 
 def make_run(folder: Path) -> None:
-    from dpstride.report.page.run import Run
+    from dpstride.runs.record import Run
 
     Run.of(["find", "a", "b"], "a", "b", None).save(folder)
 
 
 def read_run(folder: Path) -> Any:
-    from dpstride.report.page.run import Run
+    from dpstride.runs.record import Run
 
     return Run.load(folder / "run.json")
 
@@ -201,7 +201,7 @@ def use_front(front: Any) -> None:
 
 def make_features(folder: Path) -> None:
     from dpstride.evaluate.stream import FORMAT
-    from dpstride.statistics.storage import write_arrays
+    from dpstride.runs.storage import write_arrays
 
     arrays = {"features": np.random.default_rng(0).normal(size=(6, 3)), "images": IMAGES.numpy()}
     write_arrays(folder / "a.safetensors", arrays, {"format": FORMAT, "identity": '{"kind": "images"}'})

@@ -24,8 +24,8 @@ from PIL import Image
 import dpstride
 from dpstride.reading.checkpoints import check_checkpoint, read_checkpoint
 from dpstride.reading.documents import read_json
+from dpstride.reading.hints import hint
 from dpstride.reading.limits import UnreadableFileError
-from dpstride.reading.near import hint
 from dpstride.reading.text import one_line, printable, printable_lines
 from dpstride.zoo.idx import read_fashion_mnist
 

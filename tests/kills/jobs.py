@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 import dpstride
 from dpstride.evaluate import stream
 from dpstride.evaluate.features.extractor import FeatureExtractor
-from dpstride.statistics import progress
+from dpstride.runs import progress
 from dpstride.training.settings import TrainingSettings
 from dpstride.training.train import train
 

@@ -26,8 +26,8 @@ from dpstride.evaluate.stream import image_features
 from dpstride.report.page import write_page
 from dpstride.report.page.document import page_document
 from dpstride.report.page.pack import TYPES, pack, unpack
-from dpstride.report.page.run import Run
 from dpstride.report.page.saved import Saved
+from dpstride.runs.record import Run
 from dpstride.study.agreement import agree
 from dpstride.study.results import Distance, StudyResults
 from dpstride.study.run import no_features

@@ -17,9 +17,8 @@ import click
 from .. import __version__
 from ..integrations.command import export_command
 from ..reading.text import one_line
-from ..statistics.launched import launch_size
+from ..runs.launched import launch_size
 from ..training.command import train_command
-from .blame import place_of
 from .completion import completion_command
 from .console import complain, say_warning
 from .demo import demo_command
@@ -33,6 +32,7 @@ from .report import report_command
 from .sample import sample_command
 from .solve import solve_command
 from .study import study_command
+from .user_errors import place_of
 
 INTERRUPTED = 130
 

@@ -39,7 +39,7 @@ def _claiming(command: F, lock: Callable[[Path], Lock]) -> F:
 @contextmanager
 def _held(output: Path, lock: Callable[[Path], Lock]) -> Iterator[None]:
     """The lock, which of the processes of a launch only the main one takes; the others hear of it if it is refused."""
-    from ..statistics.workers import current
+    from ..runs.workers import current
 
     workers = current()
     if not workers.main:

@@ -54,7 +54,7 @@ def say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     complain(f"Warning: {one_line(message)}")
 
 
-def sayer(silent: bool) -> Callable[[str], None]:
+def printer(silent: bool) -> Callable[[str], None]:
     """What says things on the way, or nothing at all."""
     return (lambda text: None) if silent else complain
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..pipeline import cost_options
+from ..runs.folder import RECORD, begin
 from .claim import claims_folder
-from .console import sayer
+from .console import printer
 from .find import Sparse, find_schedules, plan, print_result, sparse_options, statistics_of_find
-from .folder import RECORD, begin, cost_options, identity_of_run
 from .inputs import load_model, split
 from .options import complete_model, output, overwrite
 from .report import run_of
@@ -19,7 +20,7 @@ from .report import run_of
 if TYPE_CHECKING:
     from ..evaluate.comparison import Comparison
     from ..integrations.loaded import LoadedModel
-    from ..report.page.run import Run
+    from ..runs.record import Run
     from ..statistics.data import Samples
 
 DEMO_MODEL = "fashion-simple"
@@ -47,9 +48,10 @@ def demo_command(model: str, output: Path, overwrite: bool, as_json: bool, quiet
     from ..adaptive.loop import TOLERANCE, check_budgets
     from ..integrations.loaded import LoadedModel
     from ..statistics.data import Samples
+    from ..statistics.identity import Inputs
     from ..zoo.mixture import mixture_data, mixture_denoiser
 
-    say = sayer(quiet or as_json)
+    say = printer(quiet or as_json)
     if model == "mixture":
         loaded = LoadedModel(mixture_denoiser())
         choosing, scoring = Samples.read(mixture_data(256, seed=0)), Samples.read(mixture_data(256, seed=1))
@@ -60,9 +62,10 @@ def demo_command(model: str, output: Path, overwrite: bool, as_json: bool, quiet
         choosing, scoring = split(*names, *DEMO_SAMPLES, loaded, None, seed=0)
     sparse = None if model == "mixture" else (TOLERANCE, check_budgets(None, loaded.denoiser.process.T, "upper"))
     options = cost_options(loaded.denoiser, None, "upper", None) | sparse_options(sparse)
-    run = run_of(model, *names, identity_of_run("demo", "elbo", loaded.denoiser, choosing, scoring, 0, options))
+    inputs = Inputs.of(loaded.denoiser, choosing, scoring, seed=0)
+    run = run_of(model, *names, inputs.run("demo", options, "elbo"))
     every = range(1, loaded.denoiser.process.T + 1)
-    begin(output, run, statistics_of_find(run, every if sparse is None else None, every), overwrite)
+    begin(output, run, statistics_of_find(inputs, every if sparse is None else None, every), overwrite)
     comparison, files = _demo(loaded, choosing, scoring, model, names, output, say, sparse, not quiet, run)
     print_result(comparison, files, as_json)
 

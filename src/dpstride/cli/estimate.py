@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from ..runs.folder import Needed, claim_statistics
 from .claim import claims_file
-from .console import emit, notes_of, say_skipped, sayer
-from .folder import claim_statistics
+from .console import emit, notes_of, printer, say_skipped
 from .inputs import load_model, read_samples
 from .options import (
     DECODERS,
@@ -74,16 +74,16 @@ def estimate_command(
     """
     from ..statistics.estimate import estimate as run
     from ..statistics.files import describe_source
-    from ..statistics.rows import identity_of
+    from ..statistics.identity import identity_of
 
-    say = sayer(quiet or as_json)
+    say = printer(quiet or as_json)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
     gathered = read_samples(data, loaded, samples, data_range)
     size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape} ({describe_source(data)})"
     say("\n".join([f"Model    {model}: {size}", *notes_of(loaded)]))
-    identity = identity_of(denoiser, gathered, seed, behaviour=None) | {"skip_nonfinite": skip_nonfinite}
-    claim_statistics(output, identity, overwrite)
+    identity = identity_of(denoiser, gathered, seed)
+    claim_statistics(output, Needed(identity, skip_nonfinite=skip_nonfinite), overwrite)
     if adaptive:
         from ..adaptive.loop import estimate_adaptively
 

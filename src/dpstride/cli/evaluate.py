@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .console import complain, emit, notes_of, sayer
+from .console import complain, emit, notes_of, printer
 from .inputs import load_model, read_samples
 from .options import complete_data, complete_model, model_option, output, work
 
@@ -66,7 +66,7 @@ def evaluate_command(
                 "Direct evaluation needs at least one --budget; it takes K network passes per batch."
             )
         loaded = load_model(model, model_options)
-        sayer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
+        printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
         denoiser = loaded.denoiser
         gathered = read_samples(data, loaded, samples, data_range)
         curves: dict[str, dict[int, tuple[float, float]]] = {"even": {}, "quadratic": {}, "dp": {}}

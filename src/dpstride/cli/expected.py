@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> float:
     """Seconds per sample and t that `estimate` takes, all processes of a launch together."""
+    from ..runs.workers import current
     from ..statistics.passes import Passes
     from ..statistics.units import Unit
-    from ..statistics.workers import current
 
     T, few = denoiser.process.T, data.take(range(min(batch_size, len(data))))
     passes = Passes(denoiser, few, 0, batch_size, skip_nonfinite=True)
@@ -36,7 +36,7 @@ def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> f
 def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
     """Seconds per sample and step that ancestral sampling takes, all processes of a launch together."""
     from ..evaluate.sampling import Chain
-    from ..statistics.workers import current
+    from ..runs.workers import current
     from ..strides import even_stride
 
     chain = Chain.along(denoiser, even_stride(denoiser.process, min(3, denoiser.process.T)), variance=denoiser.variance)
@@ -48,7 +48,7 @@ def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
 
 def seconds_of_features(extractor: FeatureExtractor, images: Tensor) -> float:
     """Seconds per image that an extractor takes, all processes of a launch together."""
-    from ..statistics.workers import current
+    from ..runs.workers import current
 
     few = images[:16]
     extractor(few)  # the first call also warms up

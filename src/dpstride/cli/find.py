@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..pipeline import cost_options, named
+from ..runs.folder import RECORD, Needed, begin
 from ..runs.writing import write_text
 from .claim import claims_folder
-from .console import emit, notes_of, say_skipped, sayer
+from .console import emit, notes_of, printer, say_skipped
 from .expected import in_words, seconds_to_estimate
-from .folder import RECORD, begin, cost_options, identity_of_run, named, statistics_identity
 from .inputs import DEFAULT_SAMPLES, check_costs, load_model, shared_note, split
 from .objectives import Request, check_objective, evaluations_of, find_other, objective
 from .options import (
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..evaluate.comparison import Comparison
     from ..integrations.loaded import LoadedModel
-    from ..report.page.run import Run
+    from ..runs.record import Run
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
+    from ..statistics.identity import Inputs
 
 Sparse = tuple[float, tuple[int, ...]]  # tolerance, and the budgets that it is for
 USUAL_TIMES = 20  # that an adaptive estimate evaluates
@@ -116,8 +118,9 @@ def find_command(
     """
     from ..adaptive.loop import check_budgets
     from ..report.page import write_page
+    from ..statistics.identity import Inputs
 
-    say = sayer(quiet or as_json)
+    say = printer(quiet or as_json)
     check_objective(objective)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
@@ -145,12 +148,10 @@ def find_command(
         say_expected(denoiser, choosing, batch_size, _evaluations(denoiser, choosing, scoring, sparse), as_json)
         return
     options = cost_options(denoiser, variance, decoder, max_budget) | sparse_options(sparse)
-    identity = identity_of_run(
-        "find", "elbo", denoiser, choosing, scoring, seed, options | {"skip_nonfinite": skip_nonfinite}
-    )
-    run = run_of(model, data, heldout, identity)
+    inputs = Inputs.of(denoiser, choosing, scoring, seed)
+    run = run_of(model, data, heldout, inputs.run("find", options | {"skip_nonfinite": skip_nonfinite}, "elbo"))
     every = range(1, denoiser.process.T + 1) if sparse is None else None
-    begin(output, run, statistics_of_find(run, every, every), overwrite)
+    begin(output, run, statistics_of_find(inputs, every, every, skip_nonfinite), overwrite)
     _, comparison, files = find_schedules(
         denoiser, choosing, scoring, output, variance, decoder, max_budget, seed, batch_size, say, sparse,
         skip_nonfinite=skip_nonfinite, progress=not quiet, notes=shared_note(choosing, scoring) if heldout else (), run=run,
@@ -159,13 +160,12 @@ def find_command(
 
 
 def statistics_of_find(
-    run: Run, choosing: Iterable[int] | None, scoring: Iterable[int] | None
-) -> dict[str, dict[str, Any]]:
-    """What `find` needs of the network, by the names of the files that keep it, at which steps (None: not known yet)."""
-    seed = run.identity["seed"]
+    inputs: Inputs, choosing: Sequence[int] | None, scoring: Sequence[int] | None, skip_nonfinite: bool = False
+) -> dict[str, Needed]:
+    """What `find` needs of the network, by the names of the files that keep it, at which indices (None: not known yet)."""
     return {
-        "statistics.safetensors": statistics_identity(run, "data", seed, choosing),
-        "heldout.safetensors": statistics_identity(run, "heldout", seed + 1, scoring),
+        "statistics.safetensors": Needed(inputs.estimate, choosing, skip_nonfinite),
+        "heldout.safetensors": Needed(inputs.heldout_estimate, scoring, skip_nonfinite),
     }
 
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..reading.near import hint, path_hint
+from ..reading.hints import hint, path_hint
 from .options import running
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _placed(loaded: LoadedModel) -> LoadedModel:
 
     import torch
 
-    from ..statistics.workers import current
+    from ..runs.workers import current
 
     device = current().device if current().size > 1 else "cuda" if torch.cuda.is_available() else "cpu"
     if torch.device(device).type == loaded.denoiser.device.type:

@@ -1,7 +1,7 @@
 """Stage 9. The command line as one of several processes: ``torchrun … -m dpstride``, ``accelerate launch … -m dpstride``.
 
 Every process runs the same command, so that each has the model and the data; the networks' work is spread by
-`statistics.workers`. Only the main process speaks and writes.
+`runs.workers`. Only the main process speaks and writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from ..statistics.launched import launch_size
+from ..runs.launched import launch_size
 
 # Verbs that spread work. The others have nothing to do for a second process; `study` itself knows which one it is in.
 SPREAD = ("find", "demo", "estimate", "sample", "study")
@@ -27,7 +27,7 @@ OWN_OUTPUT = ("find", "demo", "estimate", "sample")
 def join_launch(verb: str | None) -> None:
     """Join the other processes, if there are any and the verb has work for them."""
     if launch_size() > 1 and verb in SPREAD:
-        from ..statistics.workers import join
+        from ..runs.workers import join
 
         join()
 

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..pipeline import cost_options, named
+from ..runs.folder import RECORD, Needed, begin, discard
 from .console import emit
-from .folder import RECORD, begin, cost_options, discard, identity_of_run, named, statistics_identity
 from .options import given, options
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
-    from ..report.page.run import Run
+    from ..runs.record import Run
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
+    from ..statistics.identity import Inputs
     from ..statistics.trajectory_artefact import Trajectory
 
 BUDGETS = (5, 8, 10, 16, 32)
@@ -119,11 +121,14 @@ def find_other(
     as_json: bool,
 ) -> None:
     """All of `find` for an objective that is not the ELBO alone; ``names`` makes the record of a run of an identity."""
+    from ..statistics.identity import Inputs
+
     teacher = on_teacher_grid(denoiser, request.teacher_steps)
     check_request(teacher, request)
     options = request.options(denoiser)
-    run = names(identity_of_run("find", request.objective, teacher, choosing, scoring, request.seed, options))
-    begin(output, run, _kept(run, request, teacher.process.T), request.overwrite)
+    inputs = Inputs.of(teacher, choosing, scoring, request.seed)
+    run = names(inputs.run("find", options, request.objective))
+    begin(output, run, _kept(inputs, request, teacher.process.T), request.overwrite)
     trajectory = follow(teacher, choosing, output / "trajectory.safetensors", request, say)
     if request.objective == "trajectory":
         from .trajectory import find_trajectory
@@ -134,21 +139,14 @@ def find_other(
     emit(as_json, result, text)
 
 
-def _kept(run: Run, request: Request, T: int) -> dict[str, dict[str, Any]]:
-    """Identities of what a run keeps of the network, by the names of the files."""
-    model = dict(run.identity["model"])
-    kept = {
-        "trajectory.safetensors": {
-            "teacher": model.pop("process"),
-            "model": model,
-            "samples": request.trajectories,
-            "seed": request.seed,
-        }
-    }
+def _kept(inputs: Inputs, request: Request, T: int) -> dict[str, Needed]:
+    """What a run keeps of the network, by the names of the files."""
+    followed = {"teacher": inputs.process, "model": inputs.model, "samples": request.trajectories, "seed": request.seed}
+    kept = {"trajectory.safetensors": Needed(followed)}
     if request.objective == "mixed":
         every = range(1, T + 1) if request.tolerance is None else None
-        kept["statistics.safetensors"] = statistics_identity(run, "data", request.seed, every)
-        kept["heldout.safetensors"] = statistics_identity(run, "heldout", request.seed + 1, every)
+        kept["statistics.safetensors"] = Needed(inputs.estimate, every)
+        kept["heldout.safetensors"] = Needed(inputs.heldout_estimate, every)
     return kept
 
 
@@ -204,8 +202,8 @@ def evaluations_of(denoiser: Denoiser, choosing: Samples, scoring: Samples, requ
 
 def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: Say) -> Trajectory:
     """The teacher's trajectories, with the conditioning of the data if it has any."""
+    from ..runs.identity import OtherWorkError
     from ..statistics.data import slice_conditioning
-    from ..statistics.progress import OtherWorkError
     from ..statistics.trajectory import PAIRED, estimate_trajectory
 
     count = request.trajectories if data.conditioning is None else min(request.trajectories, len(data))

@@ -15,14 +15,14 @@ from .console import emit
 from .options import output
 
 if TYPE_CHECKING:
-    from ..report.page.run import Run
+    from ..runs.record import Run
 
 PATIENCE = 5.0  # seconds that a run has to finish writing
 
 
 def run_of(model: str, data: str, heldout: str | None, identity: Mapping[str, Any]) -> Run:
     """This run of the command line, for run.json."""
-    from ..report.page.run import Run
+    from ..runs.record import Run
 
     return Run.of(click.get_current_context().find_root().obj, model, data, heldout, identity)
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..pipeline import cost_options
+from ..runs.folder import RECORD, begin
 from .claim import claims_folder
-from .console import emit, notes_of, sayer
+from .console import emit, notes_of, printer
 from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
 from .find import statistics_of_find
-from .folder import RECORD, begin, cost_options, identity_of_run
 from .inputs import check_costs, load_model, named_data, shared_note, split
 from .options import (
     DECODERS,
@@ -131,9 +132,10 @@ def study_command(
     from ..report.study_figures import save_study_figures
     from ..report.tables import save_tables, study_tables
     from ..schedule import ScheduleSet
+    from ..statistics.identity import Inputs
     from ..study.plan import choosing_steps
 
-    say = sayer(quiet or as_json)
+    say = printer(quiet or as_json)
     check_eta(sampler, eta)
     loaded = load_model(model, model_options)
     parts = split(data, heldout, choosing_samples, heldout_samples, loaded, data_range, seed, (CHOOSING, HELDOUT))
@@ -149,11 +151,13 @@ def study_command(
     say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
     notes = [f"Note: {note}" for note in (*study.notes, *study.few)]
     say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}", *notes]))
-    identity = identity_of_run("study", "elbo", loaded.denoiser, *parts, seed, _options(study))
+    inputs = Inputs.of(loaded.denoiser, *parts, seed=seed)
+    identity = inputs.run("study", _options(study), "elbo")
     run = run_of(model, data, heldout, identity)
     if not dry_run:
         process = loaded.denoiser.process
-        begin(output, run, statistics_of_find(run, choosing_steps(process), range(1, process.T + 1)), overwrite)
+        every = range(1, process.T + 1)
+        begin(output, run, statistics_of_find(inputs, choosing_steps(process), every, skip_nonfinite), overwrite)
     expected = _expected_seconds(study)
     evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
     if dry_run:

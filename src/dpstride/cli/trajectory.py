@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .folder import named
+from ..pipeline import named
 from .objectives import Request, Say, budgets_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..denoiser import Denoiser
     from ..evaluate.endpoints import EndpointDistance
-    from ..report.page.run import Run
+    from ..runs.record import Run
     from ..schedule import Schedule
     from ..statistics.data import Samples
     from ..statistics.trajectory_artefact import Trajectory
@@ -103,9 +103,9 @@ def endpoint_distances(
     from ..evaluate.sampling import sample
     from ..reading.documents import read_json_object
     from ..reading.limits import UnreadableFileError
+    from ..runs.identity import check_identity
     from ..runs.writing import write_json
     from ..statistics.data import slice_conditioning
-    from ..statistics.progress import check_identity
     from ..strides import even_stride
 
     n = len(scoring)

@@ -26,10 +26,10 @@ from ..costs.steps import LEARNED, fixed_step, step_row
 from ..costs.table import CostTable
 from ..costs.units import learned_blocks, prior_nats_at, unit_terms
 from ..fitted import Fitted
+from ..runs.number_cache import NumberCache
 from ..solver import solve
 from ..statistics.artefact import Statistics
 from ..statistics.decoder import gaussian_nats
-from .kept import Kept
 
 Array = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
@@ -85,7 +85,7 @@ def ablate(
     rng = np.random.default_rng(seed)
     experiments = [(count, _draws(rng, parts.sizes, count, repeats)) for count in parts.unit_counts()]
     identity = [_told(each) for each in (statistics, heldout)] + [dict(options), list(budgets), repeats, seed]
-    kept = Kept(checkpoint, identity)
+    kept = NumberCache(checkpoint, identity)
 
     def scores(weights: Array) -> list[float]:
         table, fitted = parts.table(weights)

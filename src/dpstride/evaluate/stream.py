@@ -26,11 +26,12 @@ import torch
 from torch import Tensor
 
 from ..fitted import fields_of
+from ..runs.identity import OtherWorkError, check_identity
+from ..runs.progress import Progress
+from ..runs.storage import Arrays, DamagedFileError, is_replaceable, read_arrays, write_arrays
+from ..runs.workers import current
 from ..statistics.data import slice_conditioning
 from ..statistics.probes import probe_on_noise
-from ..statistics.progress import OtherWorkError, Progress, check_identity
-from ..statistics.storage import Arrays, DamagedFileError, is_replaceable, read_arrays, write_arrays
-from ..statistics.workers import current
 from .features.extractor import FeatureExtractor, to_levels
 from .sampling import Chain
 

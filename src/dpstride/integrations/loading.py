@@ -15,7 +15,7 @@ from typing import Any
 
 from ..denoiser import Denoiser
 from ..fingerprint import name_of
-from ..reading.near import path_hint
+from ..reading.hints import path_hint
 from ..statistics.files import import_function
 from ..zoo.models import DESCRIPTION, load_folder
 from .loaded import LoadedModel, UnsupportedModelError

@@ -1,1 +1,4 @@
-"""What any run that writes files needs: a lock on its output, and one way to write a file."""
+"""All that a long job needs, whatever it computes: one writer of files, locks, kept progress, workers, a run's identity.
+
+It stands below every stage and knows nothing of diffusion.
+"""

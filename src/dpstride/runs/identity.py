@@ -7,6 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .behaviour import Behaviour
+
+SHOWN = 4  # of the things in which other work differs
+
+
+class OtherWorkError(ValueError):
+    """Refusal to go on from work of another model, data set, option or version."""
+
 
 def run_id(identity: Mapping[str, Any]) -> str:
     """A name of 16 hexadecimal digits; runs of equal ``identity`` (JSON values) have the same, so files stay the same."""
@@ -26,3 +34,46 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
+
+
+def check_identity(
+    where: object,
+    there: dict[str, Any],
+    here: dict[str, Any],
+    remedy: str = "Give another output, or remove it.",
+) -> dict[str, Any]:
+    """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints.
+
+    How a model is called does not matter. Where ``here`` has a "behaviour" (`Behaviour.to_dict`), it must be that of
+    ``there`` but for rounding; a record without one does not do. Returned is the identity to go on with: ``here`` with the
+    behaviour of ``there``, so that rounding cannot add up over many runs.
+    """
+    if different := differences(_compared(there), _compared(here)):
+        more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        raise OtherWorkError(f"{where} holds other work: {', '.join(different[:SHOWN])}{more} differ. {remedy}")
+    if "behaviour" not in here:
+        return here
+    _check_behaviour(where, there.get("behaviour"), here["behaviour"], remedy)
+    return here | {"behaviour": there["behaviour"]}
+
+
+def _compared(identity: dict[str, Any]) -> dict[str, Any]:
+    """What must be equal: without the model's name, and without its behaviour, in which rounding is allowed."""
+    equal = {name: value for name, value in identity.items() if name != "behaviour"}
+    if isinstance(model := equal.get("model"), dict):
+        equal["model"] = {name: value for name, value in model.items() if name != "name"}
+    return equal
+
+
+def _check_behaviour(where: object, there: Any, here: Any, remedy: str) -> None:
+    try:
+        found = Behaviour.from_dict(there)
+    except ValueError:
+        raise OtherWorkError(
+            f"{where} does not say how its model behaved (dpstride 0.1.0 did not record that), so work of an edited model "
+            f"could be mixed in. {remedy}"
+        ) from None
+    if (difference := found.difference(Behaviour.from_dict(here))) is not None:
+        raise OtherWorkError(
+            f"{where} holds work of a model that behaves otherwise: {difference}. Undo that to go on. {remedy}"
+        )

@@ -22,9 +22,9 @@ from .. import __version__
 from ..options import LEARNED_RANGE
 from ..process import ForwardProcess
 from ..reading.text import printable
-from .behaviour import Behaviour
+from ..runs.behaviour import Behaviour
+from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
 from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
-from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-statistics"

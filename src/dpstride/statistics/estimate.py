@@ -19,18 +19,21 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from ..denoiser import Denoiser
+from ..runs.identity import check_identity
+from ..runs.lock import ProgressError
+from ..runs.progress import Progress
+from ..runs.storage import Arrays, is_replaceable
+from ..runs.workers import current
 from . import artefact
 from .artefact import Statistics
 from .data import Samples
+from .identity import identity_of, identity_of_statistics
 from .interpolate import fill
 from .noise import check_seed
 from .passes import Passes, warn_about_clipping
 from .place import check_evaluated
-from .progress import Progress, ProgressError, check_identity
-from .rows import Rows, identity_of, identity_of_statistics
-from .storage import Arrays, is_replaceable
+from .rows import Rows
 from .units import Unit, cut
-from .workers import current
 
 
 def estimate(
@@ -51,7 +54,7 @@ def estimate(
     Before that, every call passes the probes (`dpstride.statistics.probes`, 20 evaluations), which find a network that is
     random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one.
 
-    In a launch of several processes (`dpstride.statistics.workers.join`) the work is spread over them; all get the same
+    In a launch of several processes (`dpstride.runs.workers.join`) the work is spread over them; all get the same
     result, which is that of one process, bit for bit.
 
     Args:

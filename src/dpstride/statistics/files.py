@@ -22,9 +22,9 @@ from torch import Tensor
 from ..reading.arrays import read_npy, read_npz
 from ..reading.checkpoints import read_checkpoint
 from ..reading.cifar import cifar_files, is_batch, read_cifar
+from ..reading.hints import hint, module_hint, path_hint
 from ..reading.images import SUFFIXES, measure_image, read_image
 from ..reading.limits import UnreadableFileError, check_unpacked
-from ..reading.near import hint, module_hint, path_hint
 
 CHANNELS = (1, 3, 4)
 DATA_KEYS = ("images", "x", "arr_0")

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..denoiser import Denoiser, NonFiniteError, is_out_of_memory
 from ..options import LEARNED_RANGE
+from ..runs.storage import Arrays
 from . import artefact
 from .artefact import BLOCK_NODES
 from .bins import MOMENTS, chebyshev_nodes, moments_of, to_node_weights
@@ -27,7 +28,6 @@ from .decoder import decoder_nats, residual_costs, signed_residual
 from .learned_decoder import LearnedDecoder
 from .noise import standard_normal
 from .probes import COUNT, Probed, probe
-from .storage import Arrays
 from .units import Unit, batches, sample_ranges
 
 Array = npt.NDArray[np.float64]

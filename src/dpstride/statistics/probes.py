@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..calling import is_out_of_memory
 from ..denoiser import Denoiser
-from .behaviour import SAME_PLACE, Behaviour, sketch
+from ..runs.behaviour import SAME_PLACE, Behaviour, sketch
 from .data import slice_conditioning
 from .noise import standard_normal
 

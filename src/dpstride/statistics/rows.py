@@ -13,50 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .. import __version__
 from ..denoiser import Denoiser
 from ..options import LEARNED_RANGE
+from ..runs.behaviour import Behaviour
+from ..runs.storage import Arrays
 from . import artefact
 from .artefact import Statistics
-from .behaviour import Behaviour
 from .bins import MOMENTS, BinnedRows
 from .data import Samples
-from .storage import Arrays
 from .units import Unit, sample_ranges
 
 Array = npt.NDArray[np.float64]
 Binned = tuple[npt.NDArray[np.int64], Array]
 _SINGLE = ("squared_error", "decoder_upper", "fraction_sum")
 _BLOCKS = ("decoder_blocks", "fraction_blocks", "learned_decoder_blocks")
-
-
-def identity_of(denoiser: Denoiser, data: Samples, seed: int, behaviour: Behaviour | None) -> dict[str, Any]:
-    """What must agree for two runs to be the same work, see `progress.check_identity`.
-
-    ``behaviour`` is None before the network has run.
-    """
-    return {
-        "process": denoiser.process.fingerprint,
-        "model": denoiser.describe(),
-        "data": {"fingerprint": data.fingerprint, "samples": len(data)},
-        "data_range": data.data_range.describe(),
-        "seed": seed,
-        "version": __version__,
-    } | ({} if behaviour is None else {"behaviour": behaviour.to_dict()})
-
-
-def identity_of_statistics(statistics: Statistics) -> dict[str, Any]:
-    """The same, of a result; with what it skipped, if anything."""
-    fingerprint, skipped = statistics.data.get("fingerprint"), list(statistics.skipped)
-    return {
-        "process": statistics.process.fingerprint,
-        "model": statistics.model,
-        "data": {"fingerprint": fingerprint, "samples": statistics.samples + len(skipped)},
-        "data_range": statistics.data_range.describe(),
-        "seed": statistics.seed,
-        "version": statistics.version,
-        "behaviour": None if statistics.behaviour is None else statistics.behaviour.to_dict(),
-    } | ({"skipped": skipped} if skipped else {})
 
 
 class Rows:

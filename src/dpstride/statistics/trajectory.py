@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process import ForwardProcess
+from ..runs.behaviour import Behaviour
+from ..runs.identity import check_identity
+from ..runs.progress import Progress
+from ..runs.storage import Arrays, is_replaceable
 from .artefact import StatisticsFileError
-from .behaviour import Behaviour
 from .ode import ddim_coefficients, multistep_coefficients
-from .progress import Progress, check_identity
-from .storage import Arrays, is_replaceable
 from .trajectory_artefact import Trajectory
 
 if TYPE_CHECKING:

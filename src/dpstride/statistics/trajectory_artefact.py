@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..process import ForwardProcess
+from ..runs.behaviour import Behaviour
+from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
 from .artefact import StatisticsFileError
-from .behaviour import Behaviour
-from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-trajectory"

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..evaluate.frechet import Moments, TooFewSamplesWarning, frechet_distance
-from ..evaluate.kept import Kept
 from ..evaluate.kernel_distance import kernel_distance
+from ..runs.number_cache import NumberCache
 
 KERNEL_PAIRS = 5000  # samples of each set up to which every pair is used; beyond, subsets as in published values
 KERNEL_SUBSET = 1000
@@ -23,7 +23,9 @@ class Ruler:
 
     def __init__(self, reference: Features, path: Path) -> None:
         self._reference, self._moments = reference, Moments.of(reference)
-        self._kept = Kept(path, {"reference": _digest(reference), "pairs": KERNEL_PAIRS, "subset": KERNEL_SUBSET})
+        self._kept = NumberCache(
+            path, {"reference": _digest(reference), "pairs": KERNEL_PAIRS, "subset": KERNEL_SUBSET}
+        )
 
     def measure(self, features: Features) -> tuple[float, float, float]:
         """The Fréchet distance, the kernel distance, and the standard error of the latter."""

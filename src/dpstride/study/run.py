@@ -82,7 +82,7 @@ class Study:
         self, folder: str | Path, say: Callable[[str], None] = lambda text: None, progress: bool = True
     ) -> StudyResults | None:
         """Do, or go on with, every experiment in ``folder`` and write results.json; None in helping processes."""
-        from ..statistics.workers import current
+        from ..runs.workers import current
 
         output = Path(folder)
         main = current().main

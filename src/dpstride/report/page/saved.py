@@ -14,11 +14,11 @@ from ...evaluate.comparison import Comparison, check_provenance, compare
 from ...fitted import fields_of
 from ...reading.documents import read_json_object
 from ...reading.limits import UnreadableFileError
+from ...runs.record import Run
 from ...schedule import ScheduleSet
 from ...statistics.artefact import Statistics
 from ...study.results import StudyResults
 from ..front import NAME, Front
-from .run import Run
 
 AGREES = 1e-6  # bits/dim
 

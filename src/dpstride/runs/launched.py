@@ -1,4 +1,4 @@
-"""Stage 3. How many processes a launch has, as torchrun and accelerate say it in the environment."""
+"""How many processes a launch has, as torchrun and accelerate say it in the environment."""
 
 from __future__ import annotations
 

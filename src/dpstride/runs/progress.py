@@ -1,4 +1,4 @@
-"""Stage 3. Finished pieces of a long work, kept in a folder, so that whatever stops the work loses a few seconds of it.
+"""Finished pieces of a long work, kept in a folder, so that whatever stops the work loses a few seconds of it.
 
 Pieces are only ever added, in new files ("shards"), each whole or refused: a kill at any moment, a full disk or a flipped
 bit costs what one shard held and nothing else. The result of the work is a file of its own; the folder goes when it is
@@ -17,21 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..runs.identity import differences
-from ..runs.lock import BusyError, Lock, ProgressError
-from ..runs.writing import remove_leftovers
-from .behaviour import Behaviour
+from .identity import check_identity
+from .lock import Lock, ProgressError
 from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from .writing import remove_leftovers
 
-__all__ = ["BusyError", "OtherWorkError", "Progress", "ProgressError", "check_identity"]
 FORMAT = "dpstride-progress"
 SECONDS = 5.0  # at most so much finished work is not yet on the disk
 BYTES = 1 << 26  # and at most so much memory
-SHOWN = 4  # of the things in which other work differs
-
-
-class OtherWorkError(ValueError):
-    """What is there belongs to another model, data set, option or version."""
 
 
 class Progress:
@@ -154,46 +147,3 @@ class Progress:
             return False
         self.identity = check_identity(self.folder, json.loads(header["identity"]), self.identity)
         return True
-
-
-def check_identity(
-    where: object,
-    there: dict[str, Any],
-    here: dict[str, Any],
-    remedy: str = "Give another output, or remove it.",
-) -> dict[str, Any]:
-    """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints.
-
-    How a model is called does not matter. Where ``here`` has a "behaviour" (`Behaviour.to_dict`), it must be that of
-    ``there`` but for rounding; a record without one does not do. Returned is the identity to go on with: ``here`` with the
-    behaviour of ``there``, so that rounding cannot add up over many runs.
-    """
-    if different := differences(_compared(there), _compared(here)):
-        more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-        raise OtherWorkError(f"{where} holds other work: {', '.join(different[:SHOWN])}{more} differ. {remedy}")
-    if "behaviour" not in here:
-        return here
-    _check_behaviour(where, there.get("behaviour"), here["behaviour"], remedy)
-    return here | {"behaviour": there["behaviour"]}
-
-
-def _compared(identity: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal: without the model's name, and without its behaviour, in which rounding is allowed."""
-    equal = {name: value for name, value in identity.items() if name != "behaviour"}
-    if isinstance(model := equal.get("model"), dict):
-        equal["model"] = {name: value for name, value in model.items() if name != "name"}
-    return equal
-
-
-def _check_behaviour(where: object, there: Any, here: Any, remedy: str) -> None:
-    try:
-        found = Behaviour.from_dict(there)
-    except ValueError:
-        raise OtherWorkError(
-            f"{where} does not say how its model behaved (dpstride 0.1.0 did not record that), so work of an edited model "
-            f"could be mixed in. {remedy}"
-        ) from None
-    if (difference := found.difference(Behaviour.from_dict(here))) is not None:
-        raise OtherWorkError(
-            f"{where} holds work of a model that behaves otherwise: {difference}. Undo that to go on. {remedy}"
-        )

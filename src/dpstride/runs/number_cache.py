@@ -1,4 +1,4 @@
-"""Stage 7. Numbers that take seconds each to compute, kept in a file as they come, so that a kill costs the last one."""
+"""Numbers that take seconds each to compute, kept in a file as they come, so that a kill costs the last one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from .. import __version__
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
-from ..runs.writing import write_json
+from .writing import write_json
 
 
-class Kept:
+class NumberCache:
     """Lists of numbers by name. A file of other work, of another version, or that is none is written anew."""
 
     def __init__(self, path: Path | None, identity: Any) -> None:

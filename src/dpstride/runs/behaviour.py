@@ -1,4 +1,4 @@
-"""Stage 3. What a model did on a few fixed inputs, and whether another run's model does the same.
+"""What a model did on a few fixed inputs, and whether another run's model does the same.
 
 Weights alone do not say what a model is: the code around them, plain attributes, the precision and a torch.autocast change
 its outputs too. So the outputs on the inputs of `probes` are kept with progress and with results, and whoever goes on from

@@ -1,4 +1,4 @@
-"""Stage 9. What a results folder holds of other runs: found before the first network pass, all of it, or cleared away.
+"""What a results folder holds of other runs: found before the first network pass, all of it, or cleared away.
 
 A run writes run.json first. It says what the run is (`Run.identity`), and every result that follows carries its name
 (`Run.id`). A folder in which something is of another model, other data, other options or no run of dpstride at all is
@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
-from ..runs.identity import differences
-
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
-    from ..report.page.run import Run
-    from ..schedule import ScheduleSet
-    from ..statistics.data import Samples
+from .identity import differences
+from .record import Run
+from .storage import DamagedFileError, is_remnant, read_arrays, read_header
+from .workers import current
 
 SCHEDULES, RECORD = "schedules.json", "run.json"
 # Results with the name of their run inside, besides schedules.json, which has it in its provenance.
@@ -45,21 +43,28 @@ class OtherRunError(ValueError):
     """The output holds something that this run would mix with its own results, or write over."""
 
 
-def begin(output: Path, run: Run, statistics: Mapping[str, dict[str, Any]], overwrite: bool) -> None:
+@dataclass(frozen=True)
+class Needed:
+    """Statistics that a run needs: their identity, and the grid ``indices`` to evaluate where they are known beforehand."""
+
+    identity: dict[str, Any]
+    indices: Sequence[int] | None = None
+    skip_nonfinite: bool = False
+
+
+def begin(output: Path, run: Run, statistics: Mapping[str, Needed], overwrite: bool) -> None:
     """Refuse a folder that holds other runs, or clear it, and write run.json; only the main process of a launch does.
 
     Args:
         output: the folder, locked.
         run: what is about to be run.
-        statistics: identities of the statistics that it needs, by the names of their files.
+        statistics: what it needs of the network, by the names of the files that keep it.
         overwrite: clear the folder of other runs.
     """
-    from ..statistics.workers import current
-
     if not current().main:
         return
     found = [*_other_results(output, run)]
-    found += [each for name, identity in statistics.items() for each in _other_statistics(output / name, identity)]
+    found += [each for name, needed in statistics.items() for each in _other_statistics(output / name, needed)]
     check(output, found, overwrite)
     if found:
         there = _record(output / RECORD)
@@ -71,11 +76,9 @@ def begin(output: Path, run: Run, statistics: Mapping[str, dict[str, Any]], over
     run.save(output)
 
 
-def claim_statistics(path: Path, identity: dict[str, Any], overwrite: bool) -> None:
-    """The same for one file of statistics, which is the whole output."""
-    from ..statistics.workers import current
-
-    if current().main and (found := list(_other_statistics(path, identity, weights=overwrite))):
+def claim_statistics(path: Path, needed: Needed, overwrite: bool) -> None:
+    """Do the same for one file of statistics, which is the whole output."""
+    if current().main and (found := list(_other_statistics(path, needed, weights=overwrite))):
         check(path, found, overwrite)
         discard(path)
 
@@ -87,72 +90,6 @@ def check(output: Path, found: list[str], overwrite: bool) -> None:
             f"{output} holds other work: {'; '.join(found)}. Give another output with -o, or --overwrite, which replaces "
             "these; statistics of the same model, data, seed and steps are used again."
         )
-
-
-def named(schedules: ScheduleSet, run: Run | None) -> ScheduleSet:
-    """The schedules with the name of their run."""
-    from dataclasses import replace
-
-    return schedules if run is None else replace(schedules, provenance={**schedules.provenance, "run": run.id})
-
-
-def identity_of_run(
-    verb: str,
-    objective: str,
-    denoiser: Denoiser,
-    choosing: Samples,
-    scoring: Samples,
-    seed: int,
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    """Everything that the results of a run depend on, without what paths, machines and batches happen to be."""
-    from .. import __version__
-
-    return {
-        "verb": verb,
-        "objective": objective,
-        "model": identity_of_model(denoiser),
-        "data": identity_of_data(choosing),
-        "heldout": identity_of_data(scoring),
-        "seed": seed,
-        "options": options,
-        "version": __version__,
-    }
-
-
-def cost_options(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> dict[str, Any]:
-    """Options of costs as they are meant: left out, a variance is the model's own, and a budget the grid's."""
-    from ..costs.elbo import check_options
-
-    chosen = check_options(denoiser.process, denoiser.variance, variance, decoder)
-    most = denoiser.process.T if max_budget is None else max_budget
-    return {"variance": chosen["variance"], "decoder": decoder, "max_budget": most}
-
-
-def identity_of_data(samples: Samples) -> dict[str, Any]:
-    """By which data are known again."""
-    return {"fingerprint": samples.fingerprint, "samples": len(samples), "range": samples.data_range.describe()}
-
-
-def identity_of_model(denoiser: Denoiser) -> dict[str, Any]:
-    """By which a model is known again, whatever it is called. Ask before it runs, which may change its own values."""
-    described = {name: value for name, value in denoiser.describe().items() if name != "name"}
-    return described | {"process": denoiser.process.fingerprint}
-
-
-def statistics_identity(run: Run, part: str, seed: int, steps: Iterable[int] | None) -> dict[str, Any]:
-    """The identity of a run's statistics of its "data" or "heldout" data, and the ``steps`` it needs, if they are known."""
-    model, data = dict(run.identity["model"]), run.identity[part]
-    return {
-        "process": model.pop("process"),
-        "model": model,
-        "data": {"fingerprint": data["fingerprint"], "samples": data["samples"]},
-        "data_range": data["range"],
-        "seed": seed,
-        "version": run.identity["version"],
-        "skip_nonfinite": run.options.get("skip_nonfinite", False),
-        "steps": None if steps is None else list(steps),
-    }
 
 
 # --- what is there -------------------------------------------------------------------------------------------------------
@@ -180,8 +117,6 @@ def _other_results(output: Path, run: Run) -> Iterator[str]:
 
 def _record(path: Path) -> Run | None:
     """The record of the run that made the folder, if it says what it was (from version 0.2 on)."""
-    from ..report.page.run import Run
-
     with suppress(UnreadableFileError, OSError):
         found = Run.load(path)
         return found if found.identity else None
@@ -212,17 +147,15 @@ def _is_foreign(path: Path) -> bool:
 
 def _other_schedules(path: Path, run: Run) -> list[str]:
     """How schedules of which no record tells differ from this run's, as far as they say."""
-    from ..schedule import ScheduleFileError, ScheduleSet
-
     try:
-        found = ScheduleSet.load(path)
-    except ScheduleFileError:
+        document = read_json_object(path)
+    except UnreadableFileError:
         return []
-    made = found.provenance
+    options, made = (_mapping(document.get(part)) for part in ("options", "provenance"))
     names = [name for name in ("variance", "decoder", "sampler", "lambda") if name in run.options]
-    there: dict[str, Any] = {"objective": found.options.get("objective", "elbo"), "seed": made.get("seed")}
+    there: dict[str, Any] = {"objective": options.get("objective", "elbo"), "seed": made.get("seed")}
     here: dict[str, Any] = {"objective": run.identity["objective"], "seed": run.identity["seed"]}
-    there |= {name: found.options.get(name) for name in names}
+    there |= {name: options.get(name) for name in names}
     here |= {name: run.options[name] for name in names}
     for part in ("model", "data"):
         there[part] = {"fingerprint": made[part].get("fingerprint")} if isinstance(made.get(part), Mapping) else None
@@ -231,15 +164,17 @@ def _other_schedules(path: Path, run: Run) -> list[str]:
     return differences({name: there[name] for name in known}, {name: here[name] for name in known})
 
 
-def _other_statistics(path: Path, identity: dict[str, Any], weights: bool = False) -> Iterator[str]:
-    """Statistics, or what is finished of them, of other work than ``identity``; from headers alone.
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _other_statistics(path: Path, needed: Needed, weights: bool = False) -> Iterator[str]:
+    """Statistics, or what is finished of them, of other work than is needed; from headers alone.
 
     The digest of the weights counts with ``weights`` only: statistics have that of a network that has run, and a network may
     make tensors of its own at its first pass. `estimate` compares it again after the probes.
     """
-    from ..statistics.storage import DamagedFileError, is_remnant, read_header
-
-    expected = json.loads(json.dumps(identity))
+    expected = json.loads(json.dumps(needed.identity))
     progress = path.with_name(f"{path.name}.progress")
     for each in (path, *sorted(progress.glob("*.safetensors"))[:1]):
         if not each.is_file():
@@ -250,7 +185,7 @@ def _other_statistics(path: Path, identity: dict[str, Any], weights: bool = Fals
             there = json.loads(header["metadata"] if "metadata" in header else header["identity"])
             different = differences(_comparable(there, expected), _comparable(expected, there))
             different = [each for each in different if weights or not each.startswith("model.fingerprint ")]
-            if "data" in there and there["data"].get("skipped") and not expected.get("skip_nonfinite", True):
+            if "data" in there and there["data"].get("skipped") and not needed.skip_nonfinite:
                 different.append(f"{len(there['data']['skipped'])} samples skipped there")
         except (DamagedFileError, OSError, KeyError, ValueError, TypeError, AttributeError):
             if not is_remnant(each):
@@ -278,28 +213,26 @@ def _comparable(identity: dict[str, Any], other: dict[str, Any]) -> dict[str, An
 # --- clearing it away -----------------------------------------------------------------------------------------------------
 
 
-def _clear(output: Path, statistics: Mapping[str, dict[str, Any]]) -> None:
+def _clear(output: Path, statistics: Mapping[str, Needed]) -> None:
     """Remove results of other runs, and statistics that this one cannot use; files of nobody's stay."""
     for pattern in RESULTS:
         for path in output.glob(pattern):
             _remove(path)
     for name in STATISTICS:
-        path, identity = output / name, statistics.get(name)
-        if identity is None or any(_other_statistics(path, identity)) or not _is_of_steps(path, identity.get("steps")):
+        path, needed = output / name, statistics.get(name)
+        if needed is None or any(_other_statistics(path, needed)) or not _is_evaluated_at(path, needed.indices):
             discard(path)
 
 
-def _is_of_steps(path: Path, steps: list[int] | None) -> bool:
-    """Whether statistics are whole, and evaluated at these very steps; or tables of a teacher, which know no others."""
-    from ..statistics.artefact import Statistics, StatisticsFileError
-
+def _is_evaluated_at(path: Path, indices: Sequence[int] | None) -> bool:
+    """Whether statistics are whole, and evaluated at these very indices; or tables of a teacher, which know no others."""
     if path.name == "trajectory.safetensors":
         return True
     try:
-        evaluated = Statistics.load(path).evaluated
-    except StatisticsFileError:
+        evaluated = read_arrays(path)[0]["evaluated"]
+    except (DamagedFileError, OSError, KeyError):
         return False
-    return steps is not None and evaluated.nonzero()[0].tolist() == steps
+    return indices is not None and evaluated.nonzero()[0].tolist() == list(indices)
 
 
 def discard(path: Path) -> None:

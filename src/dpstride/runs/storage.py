@@ -1,4 +1,4 @@
-"""Stage 3. Files of arrays that are either whole and as they were written, or refused.
+"""Files of arrays that are either whole and as they were written, or refused.
 
 Plain safetensors, so that anything can read them, with a checksum of contents and metadata in the header. They are
 written here rather than by the library for three reasons: arrays of gigabytes are not copied, a full disk is an OSError
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..runs.writing import atomic
+from .writing import atomic
 
 Arrays = dict[str, npt.NDArray[Any]]
 _BEGIN = b'{"__metadata__":{"format":"dpstride-'

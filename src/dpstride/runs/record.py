@@ -12,11 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ...reading.documents import read_json_object
-from ...reading.limits import UnreadableFileError
-from ...reading.types import check_types
-from ...runs.identity import run_id
-from ...runs.writing import write_json
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
+from ..reading.types import check_types
+from .identity import run_id
+from .writing import write_json
 
 FORMAT = "dpstride-run-1"
 PACKAGES = ("dpstride", "numpy", "torch", "numba", "diffusers")

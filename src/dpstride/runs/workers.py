@@ -1,0 +1,272 @@
+"""Work spread over the processes of a launch: Hugging Face accelerate on torch.distributed.
+
+``torchrun … -m dpstride`` and ``accelerate launch … -m dpstride`` start the same program in every process; it calls
+`join`, and from then on `map` deals units to whoever is free, on one machine or many, and brings every result to the main
+process, which alone keeps and writes them. Units are claimed from a counter and results handed over in the launch's own
+key-value store, so that nobody waits for anybody until all are done, and a failure anywhere is seen everywhere.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+from .identity import check_identity
+from .launched import launch_size
+from .storage import Arrays, from_bytes, to_bytes
+
+U = TypeVar("U")
+PART = 1 << 22  # bytes; the store takes at most twice that in one value
+PATIENCE = 60.0  # seconds that a failed worker stays, so that the main process can keep what was finished
+_ERROR = "dpstride/error"
+
+
+class WorkerError(RuntimeError):
+    """Another process of the launch has failed."""
+
+
+class Workers:
+    """The processes of a launch, seen from one of them; alone unless `join` was called in a launch of several."""
+
+    def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu", store: Any = None, group: Any = None) -> None:
+        self.rank, self.size, self.device = rank, size, device
+        self._store, self._group, self._calls = store, group, 0
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that reads and writes results, and speaks."""
+        return self.rank == 0
+
+    def share(self, value: Any) -> Any:
+        """The main process's ``value`` (of JSON types) in every process; each must call this at the same place."""
+        if self.size == 1:
+            return value
+        key = self._new_call()
+        if self.main:
+            self._store.set(key, json.dumps(value))
+        while not self._store.check([key]):
+            self._raise_error()
+            time.sleep(0.05)
+        return json.loads(bytes(self._store.get(key)))
+
+    def agree(self, identity: dict[str, Any]) -> None:
+        """Refuse to go on in a process whose work, see `dpstride.runs.identity.check_identity`, is not that of the main one."""
+        main = self.share(identity)
+        try:
+            remedy = "Start every process with the same model, data and options."
+            check_identity(f"Worker {self.rank}", identity, main, remedy)
+        except ValueError as error:
+            self.fail(error)
+            raise
+
+    def share_arrays(self, arrays: Arrays | None) -> Arrays:
+        """The main process's ``arrays`` in every process; the others give None."""
+        import numpy as np
+        import torch
+        from torch import distributed
+
+        if self.size == 1:
+            assert arrays is not None
+            return arrays
+        described = self.share(
+            None if arrays is None else [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+        )
+        found: Arrays = {}
+        for name, dtype, shape in described:
+            found[name] = np.empty(shape, dtype=dtype) if arrays is None else np.require(arrays[name], None, ["C", "W"])
+            if found[name].size:
+                content = torch.from_numpy(found[name].reshape(-1).view(np.uint8))
+                distributed.broadcast(content, 0, group=self._group)
+        self._wait_for_all()  # the main process may end now, and its connections with it
+        return found
+
+    def map(
+        self,
+        compute: Callable[[U], Arrays],
+        units: Sequence[U],
+        at_once: int = 1,
+        stop: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[U, Arrays]]:
+        """Every unit with its result, in the main process, as they are finished; nothing in the others, which help.
+
+        Every process must call this with the same units and go through it to its end. What one raises, all raise; the
+        main process after it has given out every result that was finished. A process alone computes ``at_once`` units
+        at a time, each in a thread of its own; ``stop`` is called when those should end before they are finished.
+        """
+        if self.size == 1:
+            yield from _in_threads(compute, units, at_once, stop)
+            return
+        name = self._new_call()
+        try:
+            yield from self._lead(compute, units, name) if self.main else self._help(compute, units, name)
+        except BaseException as error:
+            self.fail(error)
+            if not self.main and not isinstance(
+                error, WorkerError
+            ):  # its end would end the others, before the main process has kept what is finished
+                self._wait_for_main(name)
+            raise
+        finally:
+            if self.main:
+                with contextlib.suppress(RuntimeError):
+                    self._store.set(f"{name}/stopped", b"")
+        self._raise_error()
+
+    def _lead(self, compute: Callable[[U], Arrays], units: Sequence[U], name: str) -> Iterator[tuple[U, Arrays]]:
+        elsewhere: dict[int, None] = {}  # units that others have claimed, in that order
+        seen = done = 0
+        while done < len(units):
+            mine = self._claim(name, len(units))
+            if mine is not None:
+                yield units[mine], compute(units[mine])
+                done += 1
+            claimed = min(len(units), self._store.add(f"{name}/next", 0))
+            elsewhere |= dict.fromkeys(index for index in range(seen, claimed) if index != mine)
+            seen = claimed
+            finished = [index for index in elsewhere if self._store.check([f"{name}/{index}"])]
+            for index in finished:
+                del elsewhere[index]
+                yield units[index], self._receive(f"{name}/{index}")
+                done += 1
+            if not finished:
+                self._raise_error()
+            if mine is None and not finished:
+                time.sleep(0.02)
+
+    def _help(self, compute: Callable[[U], Arrays], units: Sequence[U], name: str) -> Iterator[tuple[U, Arrays]]:
+        while (mine := self._claim(name, len(units))) is not None:
+            self._send(f"{name}/{mine}", compute(units[mine]))
+        yield from ()
+
+    def _claim(self, name: str, count: int) -> int | None:
+        if self._store.check([_ERROR]):
+            return None
+        index = int(self._store.add(f"{name}/next", 1)) - 1
+        return index if index < count else None
+
+    def _send(self, key: str, arrays: Arrays) -> None:
+        content = to_bytes(arrays)
+        parts = [content[place : place + PART] for place in range(0, len(content), PART)]
+        for number, part in enumerate(parts):
+            self._store.set(f"{key}/{number}", part)
+        self._store.set(key, str(len(parts)))
+
+    def _receive(self, key: str) -> Arrays:
+        parts = [f"{key}/{number}" for number in range(int(self._store.get(key)))]
+        arrays = from_bytes(b"".join(bytes(self._store.get(part)) for part in parts))
+        for used in (key, *parts):
+            self._store.delete_key(used)
+        return arrays
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the others of an error, which ends what they do together."""
+        if self.size == 1 or isinstance(error, WorkerError):
+            return
+        with contextlib.suppress(RuntimeError):  # the store itself may be what failed
+            text = {"rank": self.rank, "type": type(error).__name__, "text": str(error)}
+            self._store.set(_ERROR, json.dumps(text))
+
+    def _raise_error(self) -> None:
+        if self._store.check([_ERROR]):
+            found = json.loads(bytes(self._store.get(_ERROR)))
+            raise WorkerError(f"Worker {found['rank']}: {found['text'] or found['type']}")
+
+    def _wait_for_all(self) -> None:
+        key = self._new_call()
+        self._store.add(key, 1)
+        while self.main and self._store.add(key, 0) < self.size:
+            self._raise_error()
+            time.sleep(0.01)
+
+    def _wait_for_main(self, name: str) -> None:
+        until = time.monotonic() + PATIENCE
+        with contextlib.suppress(RuntimeError):
+            while not self._store.check([f"{name}/stopped"]) and time.monotonic() < until:
+                time.sleep(0.05)
+
+    def _new_call(self) -> str:
+        self._calls += 1
+        return f"dpstride/{self._calls}"
+
+
+def _in_threads(
+    compute: Callable[[U], Arrays], units: Sequence[U], at_once: int, stop: Callable[[], None]
+) -> Iterator[tuple[U, Arrays]]:
+    """Units as they are finished. Threads that each pass whole batches need not wait for each other at every operation, as
+    those of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.
+    """
+    if at_once == 1 or len(units) < 2:
+        for unit in units:
+            yield unit, compute(unit)
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    running: dict[Future[Arrays], U] = {}
+    try:
+        # One thread for each operation of a unit; torch keeps that number per thread.
+        with ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                left = iter(units)
+                while True:
+                    for unit in itertools.islice(left, at_once + 1 - len(running)):  # one is ready when another ends
+                        running[pool.submit(compute, unit)] = unit
+                    if not running:
+                        break
+                    finished = wait(running, return_when=FIRST_COMPLETED).done
+                    for future in [each for each in running if each in finished]:
+                        yield running.pop(future), future.result()
+            except BaseException:
+                stop()
+                raise
+            finally:
+                for future in running:
+                    future.cancel()
+    finally:
+        torch.set_num_threads(threads)
+
+
+_joined = Workers()
+
+
+def current() -> Workers:
+    """The workers of this process: one, until `join`."""
+    return _joined
+
+
+def join() -> Workers:
+    """Join the other processes of ``torchrun`` or ``accelerate launch``, if there are any, and be one of `current`."""
+    global _joined
+    if launch_size() > 1 and _joined.size == 1:
+        try:
+            from accelerate import PartialState
+        except ImportError as error:
+            raise ImportError(
+                "Several processes need Hugging Face accelerate; install it with pip install 'dpstride[workers]'."
+            ) from error
+        import torch
+        from torch import distributed
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        # accelerate takes processors for the devices only when it is told to.
+        state = PartialState(cpu=not (torch.cuda.is_available() or torch.xpu.is_available()))
+        # Results are in main memory, whatever the devices talk by.
+        group = None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
+        _joined = Workers(state.process_index, state.num_processes, str(state.device), _get_default_store(), group)
+        assert _joined.size == launch_size()
+        distributed.barrier(group)  # nobody ends before all are connected
+        atexit.register(_leave)
+    return _joined
+
+
+def _leave() -> None:
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
