@@ -53,7 +53,7 @@ import page
 from dpstride import CostTable, Denoiser, Statistics, zoo
 from dpstride.adaptive.loop import BUDGETS, TOLERANCE
 from dpstride.costs.steps import snr_difference
-from dpstride.costs.table import standard_error
+from dpstride.objectives.step_costs import standard_error
 from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.data import Samples
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser

@@ -22,9 +22,8 @@ import numpy as np
 from measure import MIB, clocks, draw_scaling, judge, least_seconds, memory, print_table
 from numpy.typing import NDArray
 
-from dpstride.solver import Solution, monge, recurrence, solve, solve_lines
+from dpstride.solver import Lines, Solution, solve
 from dpstride.solver.compiled import threads
-from dpstride.solver.paths import StoredPaths
 
 Array = NDArray[np.float64]
 LEAST = {1000: 50, 4000: 100}  # times faster than Algorithm 1, by T
@@ -102,35 +101,6 @@ def any_table(sizes: Iterable[tuple[int, int, int]]) -> None:
     )  # fmt: skip
 
 
-def monge_tables(sizes: Iterable[tuple[int, int]]) -> None:
-    rows = []
-    for T, K in sizes:
-        L = table_of(*model_like_lines(T, 0.0))
-        L.setflags(write=False)
-        violation = monge.violation(L, 1)
-        plain, quick = StoredPaths.empty(T, 1, K), StoredPaths.empty(T, 1, K)
-
-        def general(L: Array = L, K: int = K, paths: StoredPaths = plain) -> Array:
-            return recurrence.solve(L, L[:, 0], K, paths)
-
-        def shortcut(
-            L: Array = L, K: int = K, paths: StoredPaths = quick, violation: float = violation
-        ) -> Array | None:
-            return monge.solve(L, L[:, 0], K, violation, paths)
-
-        same = np.array_equal(general(), shortcut()) and all(plain.read(k) == quick.read(k) for k in range(1, K + 1))
-        seconds = [least_seconds(f, 3)[1] for f in (lambda L=L: monge.violation(L, 1), shortcut, general)]
-        rows.append((T, K, *(f"{s:.4f}" for s in seconds), f"{seconds[2] / (seconds[0] + seconds[1]):.1f} x", same))
-        judge(
-            f"Monge tables, T = {T}, {K} budgets", "the same result either way", "same" if same else "other", bool(same)
-        )
-    print_table(
-        "Monge tables (posterior, no noise), processor seconds. Baseline: our own kernel for any table",
-        ("T", "budgets", "check s", "monge s", "any table s", "ratio", "same costs and paths"),
-        rows,
-    )
-
-
 def lines(sizes: Iterable[tuple[int, int]]) -> None:
     rows = []
     for T, K in sizes:
@@ -139,7 +109,7 @@ def lines(sizes: Iterable[tuple[int, int]]) -> None:
         if T <= 5000:
             given = model_like_lines(T, 0.02)
             expected = solve(table_of(*given), K).costs[1:]
-            check = f"{np.max(np.abs(solve_lines(*given, K).costs[1:] / expected - 1)):.0e}"
+            check = f"{np.max(np.abs(solve(Lines(*given), K).costs[1:] / expected - 1)):.0e}"
         times = f"{measured['seconds']:.3f}", f"{measured['processor']:.3f}"
         rows.append((T, K, *times, f"{measured['process'] / MIB:.0f}", check))
         what = f"posterior variance without a table, T = {T:,}, K up to {K}"
@@ -154,7 +124,7 @@ def lines(sizes: Iterable[tuple[int, int]]) -> None:
         (
             "T",
             "budgets",
-            "solve_lines s",
+            "solve s",
             "processor s",
             "whole process, peak MiB",
             "relative difference to the table solver",
@@ -187,25 +157,16 @@ def memory_of_tables(sizes: Iterable[int]) -> None:
 
 def scaling(figures: str | None, divisor: int) -> None:
     def seconds_of(kind: str, T: int, K: int) -> float:
-        given = model_like_lines(T, 0.02 if kind != "monge" else 0.0)
+        given = model_like_lines(T, 0.02)
         if kind == "lines":
-            return float(least_seconds(lambda: solve_lines(*given, K), 3)[1])
+            return float(least_seconds(lambda: solve(Lines(*given), K), 3)[1])
         L = table_of(*given)
-        if kind == "table":
-            return float(least_seconds(lambda: solve(L, K), 3)[1])
-        L.setflags(write=False)
-        return float(least_seconds(lambda: monge.solve(L, L[:, 0], K, 0.0, StoredPaths.empty(T, 1, K)), 3)[1])
+        return float(least_seconds(lambda: solve(L, K), 3)[1])
 
     sizes: dict[str, list[tuple[str, int, int]]] = {
         "any table, all budgets, against T": [("table", T // divisor, T // divisor) for T in (500, 1000, 2000, 4000)],
         f"any table, T = {3000 // divisor}, against K": [
             ("table", 3000 // divisor, K // divisor) for K in (48, 96, 192, 384)
-        ],
-        "Monge without the check, all budgets, against T": [
-            ("monge", T // divisor, T // divisor) for T in (500, 1000, 2000, 4000)
-        ],
-        f"Monge without the check, T = {3000 // divisor}, against K": [
-            ("monge", 3000 // divisor, K // divisor) for K in (48, 96, 192, 384)
         ],
         "lines, K = 64, against T": [("lines", T // divisor, 64) for T in (6250, 12500, 25000, 50000)],
         f"lines, T = {25000 // divisor}, against K": [("lines", 25000 // divisor, K) for K in (16, 32, 64, 128)],
@@ -236,8 +197,7 @@ def first_calls() -> None:
         "import dpstride": "import dpstride",
         "first solve, nothing cached": "import numpy, dpstride.solver as s; s.solve(numpy.random.rand(40, 40)).path(3)",
         "the same, cached": "import numpy, dpstride.solver as s; s.solve(numpy.random.rand(40, 40)).path(3)",
-        "first Monge table": "import numpy, dpstride.solver as s; s.solve(numpy.ones((40, 40))).path(3)",
-        "first lines": "import dpstride.solver as s; s.solve_lines([9, 3, 1], [0, 1, 1], [0, 1, 1], 2).path(2)",
+        "first lines": "import dpstride.solver as s; s.solve(s.Lines([9, 3, 1], [0, 1, 1], [0, 1, 1]), 2).path(2)",
         "first estimate, nothing cached": FIRST_ESTIMATE,
     }
     rows = []
@@ -266,9 +226,9 @@ def measure(kind: str, T: int, K: int) -> None:
     L = table_of(*given) if kind == "table" else np.empty(0)
 
     def work() -> Solution:
-        return solve_lines(*given, K) if kind == "lines" else solve(L, K)
+        return solve(Lines(*given), K) if kind == "lines" else solve(L, K)
 
-    solve_lines(*model_like_lines(100, 0.02), 100)
+    solve(Lines(*model_like_lines(100, 0.02)), 100)
     solve(table_of(*model_like_lines(600, 0.02)))
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the peak starts again from here
@@ -295,7 +255,6 @@ def main() -> None:
     print(f"{threads()} threads, load {os.getloadavg()[0]:.1f} at the start")
     if options.quick:
         any_table([(300, 300, 3)])
-        monge_tables([(300, 300)])
         lines([(2000, 32)])
         memory_of_tables([300])
         scaling(options.figures, 10)
@@ -303,7 +262,6 @@ def main() -> None:
         return
     any_table([(1000, 100, 7), (4000, 12, 3)])
     memory_of_tables([1000, 4000])
-    monge_tables([(1000, 1000), (4000, 4000), (4000, 64)])
     lines([(4000, 256), (100_000, 256)])
     scaling(options.figures, 1)
     first_calls()

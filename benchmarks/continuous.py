@@ -18,8 +18,8 @@ import numpy as np
 from beyond import RUNS, results, save, table, write_page
 
 from dpstride import Schedule, bits_per_dim, estimate_adaptively, zoo
+from dpstride.objectives.continuous import continuous_costs, refine_path
 from dpstride.solver import solve
-from dpstride.solver.continuous import continuous_costs, refine_path
 
 MODELS = ("fashion-continuous", "fashion-flow")
 

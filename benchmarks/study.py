@@ -22,8 +22,8 @@ import numpy as np
 from PIL import Image
 
 from dpstride import ScheduleSet, Statistics, elbo_costs, even_stride, quadratic_stride, score, zoo
-from dpstride.costs.table import standard_error
 from dpstride.evaluate.comparison import STRIDES, TABLE_BUDGETS
+from dpstride.objectives.step_costs import standard_error
 from dpstride.report.paper import beside
 from dpstride.report.tables import study_tables
 from dpstride.report.text import NAMES

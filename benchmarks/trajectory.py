@@ -40,10 +40,12 @@ from dpstride import (
     zoo,
 )
 from dpstride.cli.objectives import on_teacher_grid
-from dpstride.costs.trajectory import Weight, propagation
 from dpstride.evaluate.endpoints import endpoint_distance
 from dpstride.evaluate.features.extractor import to_levels
 from dpstride.evaluate.ode_strides import ays_stride, karras_stride, log_snr_stride
+from dpstride.objectives.schedules import best_schedules
+from dpstride.objectives.step_costs import StepCosts
+from dpstride.objectives.trajectory import Weight, propagation
 from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics.trajectory_artefact import Trajectory
 from dpstride.zoo.classifier import fashion_features
@@ -74,6 +76,13 @@ def greedy(L: NDArray[np.float64], budget: int) -> tuple[int, ...]:
     return tuple(path)
 
 
+def norms_of(costs: StepCosts) -> StepCosts:
+    """Square roots of the costs, whose sums bound the distance from the teacher."""
+    return replace(
+        costs, table=np.sqrt(costs.L), triples=None if costs.triples is None else np.sqrt(costs.triples), unit="norms"
+    )
+
+
 def run(
     name: str, samples: int, trajectories: int, teacher_steps: int, budgets: list[int], images: int, compile: bool
 ) -> None:
@@ -81,10 +90,10 @@ def run(
     teacher = on_teacher_grid(zoo.load(name).faster(compile=compile), teacher_steps)
     process = teacher.process
     trajectory = estimate_trajectory(teacher, trajectories, 0, 64, checkpoint=folder / "trajectory.safetensors")
-    norms, dp = (
-        {sampler: trajectory_schedules(trajectory, sampler, max(budgets), combine=combine) for sampler in SAMPLERS}
-        for combine in ("norms", "squares")
-    )
+    dp = {sampler: trajectory_schedules(trajectory, sampler, max(budgets)) for sampler in SAMPLERS}
+    norms = {
+        sampler: best_schedules(norms_of(trajectory_costs(trajectory, sampler)), max(budgets)) for sampler in SAMPLERS
+    }
     statistics, _ = estimate_adaptively(
         teacher, zoo.load_data("fashion-train"), images, checkpoint=folder / "statistics.safetensors"
     )

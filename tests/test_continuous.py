@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstride import Denoiser, ForwardProcess, bits_per_dim, elbo_costs, solve, solve_lines
-from dpstride.solver.continuous import continuous_costs, refine_path
+from dpstride import Denoiser, ForwardProcess, Lines, bits_per_dim, elbo_costs, solve
+from dpstride.objectives.continuous import continuous_costs, refine_path
 from gaussian import GaussianNetwork, ideal_statistics
 
 MEAN, VARIANCE = np.array([0.4, -0.8, 0.0]), np.array([0.25, 1.0, 0.05])
@@ -35,7 +35,7 @@ def test_refined_paths_reach_the_optimum_of_a_very_fine_grid(name: str, K: int) 
     grid = solve(table, K)
     squared_error = statistics.squared_error[:, 0]
     decoder = 0.5 * 3 * np.log(2.0 * np.pi * allowed.g[1:] ** 2) + 0.5 * squared_error[1:] / allowed.g[1:] ** 2
-    best = solve_lines(np.append(0.0, allowed.snr[1:]), squared_error, np.append(0.0, decoder), K)
+    best = solve(Lines(np.append(0.0, allowed.snr[1:]), squared_error, np.append(0.0, decoder)), K)
     refined = refine_path(continuous_costs(ideal_statistics(coarse, MEAN, VARIANCE)), grid.path(K))
     reached = exact_cost(refined.schedule.process, "posterior", "upper")
     gain = grid.cost_nats(K) - best.cost_nats(K)
@@ -65,7 +65,7 @@ def test_other_options_are_refined_too(variance: Any, decoder: Any) -> None:
         moved = times.copy()
         moved[k] += sign * 1e-3 * (times[k + 1] - times[k])
         if times[1] <= moved[k]:
-            table = costs.table(costs.process(moved))
+            table = costs.on(costs.process(moved)).L
             assert np.diagonal(table, -1).sum() >= refined.cost_nats - 1e-9
 
 

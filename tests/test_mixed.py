@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from dpstride import Denoiser, ForwardProcess, compare, elbo_costs, estimate, solve
-from dpstride.costs.mixed import mixed_costs
-from dpstride.costs.trajectory import trajectory_costs
-from dpstride.objectives import mixed_schedules, trade_off, trajectory_schedules
+from dpstride.objectives.mixed import mixed_costs, mixed_schedules, trade_off
+from dpstride.objectives.trajectory import trajectory_costs, trajectory_schedules
 from dpstride.statistics.trajectory import estimate_trajectory
 from gaussian import LN2, MixtureNetwork, mixture_data, paths_of
 

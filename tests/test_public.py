@@ -28,13 +28,14 @@ STAGES = {
     "fitted": 4,
     "schedule": 4,
     "strides": 4,
-    "costs": 5,
-    "solver": 6,
+    "solver": 5,
+    "costs": 6,
+    "objectives": 6,
     "evaluate": 7,
     "report": 8,
     "cli": 9,
 }
-ABOVE_ALL = {"pipeline", "objectives", "adaptive", "study", "cli", "report", "__init__", "__main__"}
+ABOVE_ALL = {"pipeline", "adaptive", "study", "cli", "report", "__init__", "__main__"}
 OUTSIDE = {"integrations", "training", "zoo"}  # not stages: the method works without them
 # The one way up from a stage: schedules[32].for_diffusers(), schedules.plot() and their kin, methods that only delegate.
 DELEGATES = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstride.solver import Solution, monge, recurrence, solve, solve_lines
-from dpstride.solver.compiled import threads
+from dpstride.solver import Costs, Lines, Solution, recurrence, solve, solve_lines
 from dpstride.solver.paths import StoredPaths
 
 Array = NDArray[np.float64]
@@ -22,16 +22,28 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Table:
-    """As much of a CostTable as the solver uses."""
+    """As much of StepCosts as the solver uses: its Protocol, and nothing of diffusion."""
 
     L: Array
     pairs: Array | None = None
-    prior_nats: float = 0.5
-    dims: int = 3
+    triples: Array | None = None
+    lines: Lines | None = None
+    pairs_rule: str = "It takes two to walk here."
+    unit: str = "steps of a walk"
+    scored: bool = True
 
-    def schedule(self, steps: list[int], cost_nats: float, stride: str) -> tuple[tuple[int, ...], float]:
+    def path_bpd(self, path: Sequence[int], cost: float | None = None) -> float:
+        assert len(path) >= 2
+        assert cost is not None
+        return 2.0 * cost
+
+    def schedule(self, path: Sequence[int], cost: float | None = None, stride: str = "") -> object:
         assert stride == "dp"
-        return tuple(steps), cost_nats
+        return tuple(path), cost
+
+
+def table_is_enough(table: Table) -> Costs:
+    return table  # a type checker reads this
 
 
 def paths_of(T: int, K: int) -> Iterator[tuple[int, ...]]:
@@ -98,15 +110,15 @@ def check_against_brute_force(L: Array, pairs: Array | None = None) -> None:
     for K, (cost, path) in expected.items():
         if math.isfinite(cost):
             found = solution.path(K)
-            assert solution.cost_nats(K) == pytest.approx(cost, rel=1e-14, abs=1e-14)
-            assert path_cost(L, found, pairs) == solution.cost_nats(K)
+            assert solution.cost(K) == pytest.approx(cost, rel=1e-14, abs=1e-14)
+            assert path_cost(L, found, pairs) == solution.cost(K)
             if np.array_equal(L, np.round(L), equal_nan=True):
                 assert tuple(found) == path
         else:
             with pytest.raises(ValueError, match=f"Every path of {K} steps has infinite cost"):
                 solution.path(K)
     least = min(cost for cost, _ in expected.values())
-    assert solution.cost_nats(solution.best_budget) == pytest.approx(least, rel=1e-14, abs=1e-14)
+    assert solution.cost(solution.best_budget) == pytest.approx(least, rel=1e-14, abs=1e-14)
 
 
 @pytest.mark.parametrize("kind", ["real", "ties", "constant"])
@@ -205,8 +217,10 @@ def test_a_cost_table_gives_bits_per_dim_and_schedules() -> None:
     table = Table(np.where(np.tri(6, k=-1) > 0, 2.0, np.inf))
     solution = solve(table, max_budget=4)
     assert (solution.T, solution.max_budget, solution.best_budget) == (5, 4, 1)
-    assert solution.cost_nats(3) == 6.0
-    assert solution.bpd(3) == pytest.approx(6.5 / (3 * math.log(2)))
+    assert solution.cost(3) == 6.0
+    assert (solution.bpd(3), solution.unit) == (12.0, "steps of a walk")
+    with pytest.warns(DeprecationWarning, match=r"not nats \(steps of a walk\) will be an error; use cost\(K\)"):
+        assert solution.cost_nats(3) == 6.0
     assert solution.path(3) == [5, 2, 1, 0]
     assert solution.schedule(3) == ((5, 2, 1, 0), 6.0)
 
@@ -266,9 +280,9 @@ def test_a_budget_without_a_finite_path_names_those_that_have_one() -> None:
 
 def test_one_step_is_undefined_with_pairs() -> None:
     ones = np.ones((4, 4))
-    with pytest.raises(ValueError, match="Budget 1 is undefined with the respaced decoder"):
-        solve(Table(ones, ones)).cost_nats(1)
-    with pytest.raises(ValueError, match="T = 3 and max_budget = 1 leave only one"):
+    with pytest.raises(ValueError, match=r"Budget 1 is undefined\. It takes two to walk here\."):
+        solve(Table(ones, ones)).cost(1)
+    with pytest.raises(ValueError, match=r"T = 3 and max_budget = 1 leave only one step\. It takes two"):
         solve(Table(ones, ones), max_budget=1)
     with pytest.raises(ValueError, match="T = 1 and max_budget = 1 leave only one"):
         solve(Table(np.ones((2, 2)), np.ones((2, 2))))
@@ -282,73 +296,6 @@ def test_a_plain_array_has_neither_bits_per_dim_nor_schedules() -> None:
         solution.bpd(2)
     with pytest.raises(ValueError, match="A Schedule needs the grid's times"):
         solution.schedule(2)
-
-
-def monge_table(rng: np.random.Generator, T: int, kind: str) -> Array:
-    """L[t, s] = a_t + b_s − the sum of a non-negative density over rows up to t and columns up to s."""
-    if kind == "ties":
-        density = rng.integers(0, 2, (T + 1, T + 1)) * (rng.random((T + 1, T + 1)) < 0.1)
-        L = rng.integers(0, 3, (T + 1, 1)) + rng.integers(0, 3, T + 1) - density.cumsum(0).cumsum(1).astype(float)
-    else:
-        L = rng.normal(size=(T + 1, 1)) + rng.normal(size=T + 1) - rng.random((T + 1, T + 1)).cumsum(0).cumsum(1)
-    L[1:, 0] = rng.integers(0, 4 * T, T)
-    L[1:, 0][rng.random(T) < 0.2] = np.inf
-    L[np.triu_indices(T + 1)] = np.nan
-    return L
-
-
-@pytest.mark.parametrize("kind", ["real", "ties"])
-@pytest.mark.parametrize("T", [*range(2, 12), 63, 64, 65, 130])
-def test_monge_tables_have_the_answers_of_any_table(T: int, kind: str) -> None:
-    L = monge_table(np.random.default_rng(T), T, kind)
-    violation = monge.violation(L, 1)
-    assert violation < 1e-6
-    for K in {1, 2, T // 2 + 1, T}:
-        quick, plain = StoredPaths.empty(T, 1, K), StoredPaths.empty(T, 1, K)
-        costs = monge.solve(L, L[:, 0], K, violation, quick)
-        if costs is not None:
-            np.testing.assert_array_equal(costs, recurrence.solve(L, L[:, 0], K, plain))
-            for k in range(1, K + 1):
-                places = plain.at(k, np.arange(k, T + 1))
-                np.testing.assert_array_equal(quick.D[places], plain.D[places])
-
-
-@pytest.mark.parametrize("kind", ["real", "ties"])
-def test_solve_takes_the_monge_shortcut_where_it_pays(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert monge.pays(2000 * threads(), 64)
-    assert not monge.pays(2000 * threads(), 63)
-    monkeypatch.setattr(monge, "pays", lambda T, K: True)
-    monkeypatch.setattr(recurrence, "solve", None)
-    rng = np.random.default_rng(20)
-    L = monge_table(rng, 90, kind)
-    check_against_plain_recurrence(L)
-    monkeypatch.undo()
-    paired = Table(L, random_table(rng, 90, "real"))
-    expected = solve(paired)
-    monkeypatch.setattr(monge, "pays", lambda T, K: True)
-    found = solve(paired)
-    np.testing.assert_array_equal(found.costs, expected.costs)
-    for K in np.flatnonzero(np.isfinite(expected.costs)):
-        assert found.path(K) == expected.path(K)
-
-
-def test_monge_shortcut_is_given_up_where_everything_ties(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Non-decreasing M makes `posterior` Monge; a constant table is Monge too, with nothing to tell one s from another."""
-    monkeypatch.setattr(monge, "pays", lambda T, K: True)
-    rising = table_of_lines(*lines_like_a_model(np.random.default_rng(3), 200, noise=0.0))
-    for L, taken in ((rising, True), (np.ones((201, 201)), False)):
-        violation = monge.violation(L, 1)
-        assert violation < math.inf
-        assert (monge.solve(L, L[:, 0], 200, violation, StoredPaths.empty(200, 1, 200)) is not None) == taken
-        check_against_plain_recurrence(L)
-
-
-@pytest.mark.parametrize("t, s, change", [(29, 28, -50), (3, 1, 50), (30, 1, -50), (17, 9, -50), (17, 9, math.inf)])
-def test_one_entry_out_of_line_is_not_monge(t: int, s: int, change: float) -> None:
-    L = monge_table(np.random.default_rng(1), 30, "real")
-    L[t, s] += change
-    assert monge.violation(L, 1) == math.inf
-    check_against_plain_recurrence(L)
 
 
 def lines_like_a_model(rng: np.random.Generator, T: int, noise: float) -> tuple[Array, Array, Array]:
@@ -371,10 +318,10 @@ def table_of_lines(snr: Array, M: Array, decoder: Array) -> Array:
 def test_lines_have_the_costs_of_their_table(T: int, noise: float) -> None:
     lines = lines_like_a_model(np.random.default_rng(T), T, noise)
     L = table_of_lines(*lines)
-    solution, expected = solve_lines(*lines, T), solve(L)
+    solution, expected = solve(Lines(*lines), T), solve(L)
     np.testing.assert_allclose(solution.costs[1:], expected.costs[1:], rtol=1e-12)
     for K in range(1, T + 1):
-        assert path_cost(L, solution.path(K)) == pytest.approx(solution.cost_nats(K), rel=1e-13)
+        assert path_cost(L, solution.path(K)) == pytest.approx(solution.cost(K), rel=1e-13)
 
 
 def test_lines_break_ties_as_the_table_does() -> None:
@@ -387,7 +334,7 @@ def test_lines_break_ties_as_the_table_does() -> None:
         decoder = rng.integers(0, 30, T + 1).astype(float)
         decoder[rng.random(T + 1) < 0.3] = np.inf
         decoder[T] = 10.0
-        solution, expected = solve_lines(snr, M, decoder, T), solve(table_of_lines(snr, M, decoder))
+        solution, expected = solve(Lines(snr, M, decoder), T), solve(table_of_lines(snr, M, decoder))
         np.testing.assert_array_equal(solution.costs, expected.costs)
         for K in np.flatnonzero(np.isfinite(expected.costs)):
             assert solution.path(K) == expected.path(K)
@@ -397,42 +344,66 @@ def test_lines_with_many_points() -> None:
     T = 70_000  # argmins no longer fit in 16 bits
     lines = lines_like_a_model(np.random.default_rng(2), T, noise=0.1)
     snr, M, decoder = lines
-    solution = solve_lines(*lines, 12, table=Table(np.empty(0)))
+    solution = solve(Table(np.empty(0), lines=Lines(*lines)), 12)
     for K in (1, 2, 12):
         path = solution.path(K)
         steps = list(itertools.pairwise(path[:-1]))
         cost = decoder[path[-2]] + sum(0.5 * (snr[s] - snr[t]) * M[t] for t, s in steps)
-        assert cost == pytest.approx(solution.cost_nats(K), rel=1e-13)
+        assert cost == pytest.approx(solution.cost(K), rel=1e-13)
     assert max(solution.path(12)[1:]) < T
-    assert solution.schedule(2) == (tuple(solution.path(2)), solution.cost_nats(2))
+    assert solution.schedule(2) == (tuple(solution.path(2)), solution.cost(2))
     # The two-step optimum by trying every point.
     tried = decoder[1:T] + 0.5 * (snr[1:T] - snr[T]) * M[T]
-    assert solution.cost_nats(2) == pytest.approx(tried.min(), rel=1e-14)
+    assert solution.cost(2) == pytest.approx(tried.min(), rel=1e-14)
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"snr": [[9, 3, 1]]}, r"snr must be one row .* shape is \(1, 3\)"),
-        ({"M": [1.0]}, r"M must be one row \[T\+1\] with T >= 1"),
-        ({"M": [0, 1, 1, 1]}, r"one grid, but have lengths \{'snr': 3, 'M': 4, 'decoder': 3\}"),
-        ({"snr": [9, 1, 3]}, r"snr must not rise with t; .* snr\[1\] = 1\.0"),
-        ({"snr": [9, math.inf, 3]}, r"snr must be finite and not negative, but snr\[1\] = inf"),
-        ({"snr": [math.inf, math.inf, math.inf]}, r"snr must be finite and not negative, but snr\[1\] = inf"),
-        ({"snr": [9, 3, -1]}, r"snr must be finite and not negative, but snr\[2\] = -1\.0"),
-        ({"M": [0, 1, -1]}, r"M must be finite and not negative, being a mean of squares, but M\[2\] = -1\.0"),
-        ({"M": [0, math.nan, 1]}, r"M\[1\] = nan"),
-        ({"decoder": [0, math.nan, 1]}, r"decoder must be finite, or inf .* decoder\[1\] = nan"),
-        ({"decoder": [0, 1, -math.inf]}, r"decoder\[2\] = -inf"),
-        ({"decoder": [0, math.inf, math.inf]}, "Every path from T = 2 to 0 with at most 2 steps has infinite cost"),
+        ({"levels": [[9, 3, 1]]}, r"levels must be one row .* shape is \(1, 3\)"),
+        ({"weights": [1.0]}, r"weights must be one row \[T\+1\] with T >= 1"),
+        ({"weights": [0, 1, 1, 1]}, r"one grid, but have lengths \{'levels': 3, 'weights': 4, 'last': 3\}"),
+        ({"levels": [9, 1, 3]}, r"levels must not rise with t; .* levels\[1\] = 1\.0"),
+        ({"levels": [9, math.inf, 3]}, r"levels must be finite and not negative, but levels\[1\] = inf"),
+        ({"levels": [math.inf, math.inf, math.inf]}, r"levels must be finite and not negative, but levels\[1\] = inf"),
+        ({"levels": [9, 3, -1]}, r"levels must be finite and not negative, but levels\[2\] = -1\.0"),
+        ({"weights": [0, 1, -1]}, r"weights must be finite and not negative, but weights\[2\] = -1\.0"),
+        ({"weights": [0, math.nan, 1]}, r"weights\[1\] = nan"),
+        ({"last": [0, math.nan, 1]}, r"last must be finite, or inf .* last\[1\] = nan"),
+        ({"last": [0, 1, -math.inf]}, r"last\[2\] = -inf"),
+        ({"last": [0, math.inf, math.inf]}, "Every path from T = 2 to 0 with at most 2 steps has infinite cost"),
         ({"max_budget": 3}, "max_budget must lie between 1 and T = 2, but is 3"),
     ],
 )
 def test_lines_that_are_none_are_refused(change: dict[str, object], message: str) -> None:
-    arguments: dict[str, object] = {"snr": [math.inf, 3, 1], "M": [0, 1, 1], "decoder": [0, 1, 1], "max_budget": 2}
-    assert solve_lines(**arguments).path(2) == [2, 1, 0]  # type: ignore[arg-type]
+    arguments: dict[str, object] = {
+        "levels": [math.inf, 3, 1],
+        "weights": [0, 1, 1],
+        "last": [0, 1, 1],
+        "max_budget": 2,
+    }
+    assert solve_of(arguments).path(2) == [2, 1, 0]
     with pytest.raises(ValueError, match=message):
-        solve_lines(**{**arguments, **change})  # type: ignore[arg-type]
+        solve_of({**arguments, **change})
+
+
+def solve_of(arguments: dict[str, Any]) -> Solution:
+    return solve(Lines(*(arguments[name] for name in ("levels", "weights", "last"))), arguments["max_budget"])
+
+
+def test_the_old_name_of_lines_works_and_warns() -> None:
+    lines = lines_like_a_model(np.random.default_rng(5), 30, 0.1)
+    with pytest.warns(DeprecationWarning, match="solve_lines is deprecated"):
+        old = solve_lines(*lines, 9)
+    np.testing.assert_array_equal(old.costs, solve(Lines(*lines), 9).costs)
+
+
+def test_lines_are_their_table() -> None:
+    lines = Lines(*lines_like_a_model(np.random.default_rng(6), 30, 0.1))
+    expected = table_of_lines(lines.levels, lines.weights, lines.last)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(lines.table(), expected)
+    t, s = np.array([30, 12, 5]), np.array([12, 5, 0])
+    np.testing.assert_array_equal(lines.costs(t, s), expected[t, s])
 
 
 def test_the_table_is_neither_changed_nor_needed_afterwards() -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpstride import Denoiser, ForwardProcess, Schedule, even_stride, sample, solve
-from dpstride.costs.trajectory import TrajectoryTable, propagation, trajectory_costs
+from dpstride import Denoiser, ForwardProcess, Schedule, StepCosts, even_stride, sample, solve
+from dpstride.objectives.trajectory import propagation, trajectory_costs
 from dpstride.runs.identity import OtherWorkError
 from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics import trajectory as module
@@ -159,7 +159,6 @@ def test_errors_reach_the_end_of_gaussian_data_as_the_weight_says(process: Forwa
     weight = propagation(process, trajectory, "gaussian")
     assert np.allclose(np.cumprod(slope)[1:-1] ** 2, weight[2:-1], rtol=2e-3)  # Euler's error with 20,000 steps
     assert weight[0] == 1.0
-    assert propagation(process, trajectory, "flat")[0] == 1.0
 
 
 @pytest.mark.parametrize("process", [ForwardProcess.cosine(30), ForwardProcess.rectified_flow(25)])
@@ -188,7 +187,8 @@ def test_the_cost_of_a_path_bounds_its_distance_from_the_teacher() -> None:
     process = ForwardProcess.vp_linear(300)
     denoiser = gaussian_denoiser(process, np.zeros(4), np.full(4, 0.3), time_input="time")
     trajectory = estimate_trajectory(denoiser, samples=40, seed=2, paired=0, batch_size=40)
-    table = trajectory_costs(trajectory, combine="norms")
+    costs = trajectory_costs(trajectory)
+    table = replace(costs, table=np.sqrt(costs.L))  # norms add up to at least the norm of the sum
     # Here what was measured is what the closed form says.
     expected = propagation(process, replace(trajectory, end_variance=0.3), "gaussian")
     assert np.allclose(trajectory.amplification, expected[trajectory.levels], rtol=0.05)
@@ -198,7 +198,7 @@ def test_the_cost_of_a_path_bounds_its_distance_from_the_teacher() -> None:
         schedule = solution.schedule(K)
         ends = sample(denoiser, schedule, n=40, seed=2).double()  # by DDIM, which the schedule says it is for
         distance = float((ends - teacher).square().mean().sqrt())
-        assert 0.6 * solution.cost_nats(K) < distance < 1.05 * solution.cost_nats(K)
+        assert 0.6 * solution.cost(K) < distance < 1.05 * solution.cost(K)
         assert schedule.provenance["cost"] == pytest.approx(table.step_costs(schedule.steps).sum())
     assert trajectory_costs(trajectory).step_costs(range(300, -1, -1)).sum() == 0.0  # the teacher itself
 
@@ -206,17 +206,32 @@ def test_the_cost_of_a_path_bounds_its_distance_from_the_teacher() -> None:
 def test_options_change_costs_by_their_formulas() -> None:
     process = ForwardProcess.rectified_flow(9)
     trajectory = estimate_trajectory(mixture(process), samples=6)
-    squares = trajectory_costs(trajectory, combine="squares", weight="flat").L
     t, s = 7, 4
-    assert squares[t, s] == pytest.approx(trajectory.deviation[t, s] / 3 / process.f[s] ** 2)
     v = trajectory.end_variance
-    norms = trajectory_costs(trajectory, "ddim", "gaussian", "norms").L
+    squares = trajectory_costs(trajectory, "ddim", "gaussian").L
     weight = v / (v * process.f[s] ** 2 + process.g[s] ** 2)
-    assert norms[t, s] == pytest.approx(math.sqrt(weight * trajectory.deviation[t, s] / 3))
-    assert np.isinf(norms[np.triu_indices(10)]).all()
-    second = trajectory_costs(trajectory, "dpmpp_2m", "gaussian", "squares")
+    assert squares[t, s] == pytest.approx(weight * trajectory.deviation[t, s] / 3)
+    assert np.isinf(squares[np.triu_indices(10)]).all()
+    second = trajectory_costs(trajectory, "dpmpp_2m", "gaussian")
     assert second.triples is not None
     assert second.triples[8, t, s] == pytest.approx(weight * trajectory.second[8, t, s] / 3)
+
+
+def test_what_chose_worse_paths_still_works_and_warns() -> None:
+    process = ForwardProcess.rectified_flow(9)
+    trajectory = estimate_trajectory(mixture(process), samples=6)
+    t, s = 7, 4
+    with pytest.warns(DeprecationWarning, match="weight='flat'"):
+        flat = trajectory_costs(trajectory, weight="flat").L  # type: ignore[arg-type]
+    assert flat[t, s] == pytest.approx(trajectory.deviation[t, s] / 3 / process.f[s] ** 2)
+    squares = trajectory_costs(trajectory, "dpmpp_2m")
+    with pytest.warns(DeprecationWarning, match="combine= is deprecated"):
+        norms = trajectory_costs(trajectory, "dpmpp_2m", combine="norms")
+    assert norms.triples is not None
+    assert squares.triples is not None
+    assert np.array_equal(norms.L, np.sqrt(squares.L))
+    assert np.array_equal(norms.triples, np.sqrt(squares.triples))
+    assert norms.options == {**squares.options, "combine": "norms"}
 
 
 # --- the solver -----------------------------------------------------------------------------------------------------------
@@ -226,7 +241,7 @@ def test_options_change_costs_by_their_formulas() -> None:
 def test_paths_with_memory_are_the_best_of_all(seed: int) -> None:
     rng, T = np.random.default_rng(seed), 8
     L, triples = rng.random((T + 1, T + 1)), rng.random((T + 1, T + 1, T + 1)) * rng.choice([0.1, 1.0])
-    table = TrajectoryTable(ForwardProcess.linear(T), L, {}, triples)
+    table = StepCosts(process=ForwardProcess.linear(T), dims=1, table=L, triples=triples, unit="squares")
     solution = solve(table)
     for K in range(1, T + 1):
         costs = {}
@@ -234,10 +249,10 @@ def test_paths_with_memory_are_the_best_of_all(seed: int) -> None:
             total = L[T, path[1]] + (L[path[-2], 0] if K > 1 else 0.0)
             costs[path] = total + sum(triples[path[i : i + 3]] for i in range(K - 2))
         best = min(costs, key=costs.__getitem__)
-        assert solution.cost_nats(K) == pytest.approx(costs[best], rel=1e-12)
+        assert solution.cost(K) == pytest.approx(costs[best], rel=1e-12)
         assert tuple(solution.path(K)) == best
         assert table.step_costs(best).sum() == pytest.approx(costs[best], rel=1e-12)
-    with pytest.raises(ValueError, match="costs that are not nats"):
+    with pytest.raises(ValueError, match="these costs are not nats"):
         solution.bpd(3)
 
 
@@ -245,9 +260,17 @@ def test_without_memory_triples_are_the_plain_recurrence() -> None:
     rng, T = np.random.default_rng(9), 40
     L = rng.random((T + 1, T + 1))
     plain = solve(L)
-    solution = solve(TrajectoryTable(ForwardProcess.linear(T), L, {}, np.broadcast_to(L, (T + 1, T + 1, T + 1))))
+    solution = solve(
+        StepCosts(
+            process=ForwardProcess.linear(T),
+            dims=1,
+            table=L,
+            triples=np.broadcast_to(L, (T + 1, T + 1, T + 1)),
+            unit="squares",
+        )
+    )
     for K in range(1, T + 1):
-        assert solution.cost_nats(K) == pytest.approx(plain.cost_nats(K), rel=1e-12)
+        assert solution.cost(K) == pytest.approx(plain.cost(K), rel=1e-12)
         assert solution.path(K) == plain.path(K)
 
 

@@ -26,10 +26,12 @@ _HOME = {
     "even_stride": "strides",
     "quadratic_stride": "strides",
     "quadratic_ddim_stride": "strides",
-    "CostTable": "costs.table",
+    "StepCosts": "objectives.step_costs",
+    "CostTable": "objectives.step_costs",
     "elbo_costs": "costs.elbo",
     "Solution": "solver",
     "solve": "solver",
+    "Lines": "solver",
     "solve_lines": "solver",
     "estimate_adaptively": "adaptive.loop",
     "AdaptiveReport": "adaptive.report",
@@ -37,12 +39,12 @@ _HOME = {
     "schedules_from": "pipeline",
     "Trajectory": "statistics.trajectory_artefact",
     "estimate_trajectory": "statistics.trajectory",
-    "TrajectoryTable": "costs.trajectory",
-    "trajectory_costs": "costs.trajectory",
-    "trajectory_schedules": "objectives",
-    "mixed_schedules": "objectives",
-    "trade_off": "objectives",
-    "refine_schedule": "objectives",
+    "TrajectoryTable": "objectives.step_costs",
+    "trajectory_costs": "objectives.trajectory",
+    "trajectory_schedules": "objectives.trajectory",
+    "mixed_schedules": "objectives.mixed",
+    "trade_off": "objectives.mixed",
+    "refine_schedule": "objectives.continuous",
     "Likelihood": "evaluate.likelihood",
     "bits_per_dim": "evaluate.likelihood",
     "score": "evaluate.likelihood",
@@ -63,9 +65,6 @@ if TYPE_CHECKING:
     from .adaptive.loop import estimate_adaptively as estimate_adaptively
     from .adaptive.report import AdaptiveReport as AdaptiveReport
     from .costs.elbo import elbo_costs as elbo_costs
-    from .costs.table import CostTable as CostTable
-    from .costs.trajectory import TrajectoryTable as TrajectoryTable
-    from .costs.trajectory import trajectory_costs as trajectory_costs
     from .denoiser import Denoiser as Denoiser
     from .denoiser import NonFiniteError as NonFiniteError
     from .denoiser import Prediction as Prediction
@@ -81,10 +80,14 @@ if TYPE_CHECKING:
     from .evaluate.sampling import sample as sample
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
-    from .objectives import mixed_schedules as mixed_schedules
-    from .objectives import refine_schedule as refine_schedule
-    from .objectives import trade_off as trade_off
-    from .objectives import trajectory_schedules as trajectory_schedules
+    from .objectives.continuous import refine_schedule as refine_schedule
+    from .objectives.mixed import mixed_schedules as mixed_schedules
+    from .objectives.mixed import trade_off as trade_off
+    from .objectives.step_costs import CostTable as CostTable
+    from .objectives.step_costs import StepCosts as StepCosts
+    from .objectives.step_costs import TrajectoryTable as TrajectoryTable
+    from .objectives.trajectory import trajectory_costs as trajectory_costs
+    from .objectives.trajectory import trajectory_schedules as trajectory_schedules
     from .pipeline import optimise as optimise
     from .pipeline import schedules_from as schedules_from
     from .process import ForwardProcess as ForwardProcess
@@ -92,6 +95,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule as Schedule
     from .schedule import ScheduleFileError as ScheduleFileError
     from .schedule import ScheduleSet as ScheduleSet
+    from .solver import Lines as Lines
     from .solver import Solution as Solution
     from .solver import solve as solve
     from .solver import solve_lines as solve_lines

@@ -77,23 +77,9 @@ def schedules_from(
 ) -> ScheduleSet:
     """The best schedule of every budget from saved statistics: no network pass."""
     from .costs.elbo import elbo_costs
-    from .solver import solve
+    from .objectives.schedules import best_schedules
 
-    costs = elbo_costs(statistics, variance, decoder)
-    solution = solve(costs, max_budget, progress)
-    budgets = [int(budget) for budget in np.flatnonzero(np.isfinite(solution.costs))]
-    paths = [solution.path(budget) for budget in budgets]
-    return ScheduleSet(
-        process=costs.process,
-        entries={
-            budget: (tuple(path), solution.bpd(budget), error)
-            for budget, path, error in zip(budgets, paths, costs.standard_errors(paths), strict=True)
-        },
-        stride="dp",
-        options=costs.options,
-        fitted=costs.fitted,
-        provenance=costs.provenance,
-    )
+    return best_schedules(elbo_costs(statistics, variance, decoder), max_budget, progress)
 
 
 def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> None:

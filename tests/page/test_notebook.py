@@ -147,7 +147,8 @@ def test_objects_say_in_a_line_what_they_are() -> None:
     some = replace(statistics, evaluated=np.arange(41) % 4 == 1)
     assert "evaluated at 10 of 40 steps" in repr(some)
     table = repr(elbo_costs(statistics, "posterior", "upper"))
-    assert table.startswith(f"<CostTable of linear, T = 40, {statistics.dims} dims: variance posterior, decoder upper")
+    told = f"T = 40, {statistics.dims} dims, nats, without the prior: variance posterior, decoder upper"
+    assert table.startswith(f"<StepCosts of linear, {told}")
     network = Denoiser(lambda x, time: 0 * x, process, predicts="x0", name="mine\n\x1b[31m")
     line = repr(network)
     assert line.startswith("<Denoiser mine")

@@ -247,9 +247,9 @@ def find_mixed(
 ) -> tuple[dict[str, Any], str]:
     """Schedules for bits/dim + λ · trajectory cost, scored as `find` scores; and the trade-off of each budget."""
     from ..costs.elbo import elbo_costs
-    from ..costs.trajectory import trajectory_costs
     from ..evaluate.comparison import compare
-    from ..objectives import mixed_schedules, trade_off
+    from ..objectives.mixed import mixed_schedules, trade_off
+    from ..objectives.trajectory import trajectory_costs
     from ..report.figures import save_figures
     from ..report.front import Front, FrontPoint
     from ..report.page import write_page

@@ -28,7 +28,7 @@ def find_trajectory(
 ) -> tuple[dict[str, Any], str]:
     """Schedules for a deterministic sampler, and how far they and others end from the teacher, from other noises."""
     from ..evaluate.ode_strides import karras_stride
-    from ..objectives import trajectory_schedules
+    from ..objectives.trajectory import trajectory_schedules
     from ..strides import even_stride, quadratic_stride
 
     schedules = named(trajectory_schedules(trajectory, request.sampler, request.max_budget), run)

@@ -14,13 +14,18 @@ from typing import Any, get_args
 import numpy as np
 
 from ..fitted import Fitted, fields_of, shape_of
+from ..objectives.step_costs import StepCosts
 from ..options import Cdf, Decoder, Variance
 from ..process import ForwardProcess
 from ..statistics.artefact import Statistics
 from .decoder import decoder_nats_at, optimal_decoder, respaced_row
 from .steps import LEARNED, fit_factors, step_row
-from .table import CostTable
 from .units import prior_nats_at, unit_terms, unit_totals
+
+RESPACED_RULE = (
+    "The respaced decoder takes its variance from a second step, so a path needs two steps. Ask for 2 steps or more, or choose "
+    "another decoder."
+)
 
 
 def elbo_costs(
@@ -29,14 +34,14 @@ def elbo_costs(
     decoder: Decoder = "upper",
     fitted: Fitted | None = None,
     cdf: Cdf = "exact",
-) -> CostTable:
+) -> StepCosts:
     """The table L[t, s] of negative ELBO terms in nats, [T + 1, T + 1].
 
     Args:
         statistics: from `estimate`.
         variance: reverse variance of steps that end above 0; None is what the model was trained with.
         decoder: variance of the last step; see method.md, "s = 0, the decoder".
-        fitted: numbers fitted on other data (``CostTable.fitted`` or ``Schedule.fitted``), to score them on these
+        fitted: numbers fitted on other data (``StepCosts.fitted`` or ``Schedule.fitted``), to score them on these
             statistics; by default `optimal` options are fitted here.
         cdf: "exact", or "tanh" for comparing with improved-diffusion's figures.
     """
@@ -54,13 +59,13 @@ def elbo_costs(
     else:
         for t in range(1, T + 1):
             L[t, 0] = decoder_nats_at(statistics, t, options, fitted)
-    return CostTable(
+    return StepCosts(
         process=process,
-        L=L,
-        prior_nats=prior_nats_at(statistics, T),
+        table=L,
         dims=statistics.dims,
         options=options,
         pairs=pairs,
+        pairs_rule=RESPACED_RULE,
         fitted=fitted,
         provenance={
             "model": statistics.model,
@@ -72,7 +77,7 @@ def elbo_costs(
         },
         unit_terms=partial(unit_terms, statistics, options=options, fitted=fitted),
         unit_totals=partial(unit_totals, statistics, options=options, fitted=fitted),
-        prior_of=partial(prior_nats_at, statistics),
+        prior=partial(prior_nats_at, statistics),
     )
 
 

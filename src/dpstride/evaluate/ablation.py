@@ -23,9 +23,9 @@ from tqdm import tqdm
 from ..costs.decoder import decoder_nats_at, decoder_variance, respaced_row
 from ..costs.elbo import elbo_costs
 from ..costs.steps import LEARNED, fixed_step, step_row
-from ..costs.table import CostTable
 from ..costs.units import learned_blocks, prior_nats_at, unit_terms
 from ..fitted import Fitted
+from ..objectives.step_costs import StepCosts
 from ..runs.number_cache import NumberCache
 from ..solver import solve
 from ..statistics.artefact import Statistics
@@ -73,7 +73,7 @@ def ablate(
     Args:
         statistics: those that chose the paths, with what each sample costs.
         heldout: statistics of other data on the same grid.
-        options: variance, decoder and cdf, as `CostTable.options` or `ScheduleSet.options` have them.
+        options: variance, decoder and cdf, as `StepCosts.options` or `ScheduleSet.options` have them.
         budgets: numbers of steps to report.
         repeats: experiments of each size but the last.
         seed: of the draws.
@@ -128,14 +128,6 @@ def _draws(rng: np.random.Generator, sizes: Array, count: int, repeats: int) -> 
     return draws
 
 
-@dataclass(frozen=True)
-class _Table:
-    """What `solve` reads."""
-
-    L: Array
-    pairs: Array | None = None
-
-
 class _Parts:
     """Costs by unit, and the table of any weighted mean of units."""
 
@@ -166,7 +158,7 @@ class _Parts:
             wanted *= GROWTH
         return [*sorted({count for count in counts if count < self.units}), self.units]
 
-    def table(self, weights: Array) -> tuple[_Table, Fitted]:
+    def table(self, weights: Array) -> tuple[StepCosts, Fitted]:
         """Costs of every step where units have these weights, and what is fitted there."""
         process, T, variance = self.statistics.process, self.statistics.process.T, self.options["variance"]
         squared_error = self.squared_error @ weights
@@ -186,9 +178,12 @@ class _Parts:
             pairs = np.full_like(L, np.inf)
             for t1 in range(1, T):
                 pairs[t1 + 1 :, t1] = L[t1 + 1 :, t1] + self._respaced[t1]
-            return _Table(L, pairs), fitted
+            return self._costs(L, pairs), fitted
         L[1:, 0] = self._decoder_costs(weights, squared_error, fitted)
-        return _Table(L), fitted
+        return self._costs(L), fitted
+
+    def _costs(self, L: Array, pairs: Array | None = None) -> StepCosts:
+        return StepCosts(process=self.statistics.process, dims=self.statistics.dims, table=L, pairs=pairs)
 
     @cached_property
     def squared_error(self) -> Array:
@@ -199,7 +194,7 @@ class _Parts:
         return np.asarray(np.add.reduceat(values, self.first, -1) / self.sizes)
 
     @cached_property
-    def full(self) -> CostTable:
+    def full(self) -> StepCosts:
         """The table of all samples."""
         return elbo_costs(self.statistics, self.options["variance"], self.options["decoder"], cdf=self.options["cdf"])
 

@@ -89,9 +89,8 @@ def plot_solution(solution: Solution) -> ShownFigure:
     figure = _figure(9.6, 3.8)
     left, right = figure.subplots(1, 2)
     budgets = _solved(solution)
-    scored = solution.table is not None
-    values = [solution.bpd(K) if scored else solution.cost_nats(K) for K in budgets]
-    _draw_costs(left, budgets, values, None, "bits/dim" if scored else "nats, without the prior")
+    values, unit = _costs_of(solution, budgets)
+    _draw_costs(left, budgets, values, None, unit)
     shown = [K for K in PATH_BUDGETS if K in budgets] or budgets[-1:]
     for row, K in enumerate(shown):
         path = solution.path(K)
@@ -152,12 +151,12 @@ def schedules_html(schedules: ScheduleSet) -> str:
 
 def solution_html(solution: Solution) -> str:
     """Cost of some budgets, and the best one."""
-    scored = solution.table is not None
     budgets = _some(_solved(solution))
-    rows = [(str(K), f"{solution.bpd(K):.3f}" if scored else f"{solution.cost_nats(K):.6g}") for K in budgets]
-    column = "bits/dim" if scored else "nats, without the prior"
+    values, unit = _costs_of(solution, budgets)
+    form = ".3f" if solution.scored else ".6g"
+    rows = [(str(K), f"{value:{form}}") for K, value in zip(budgets, values, strict=True)]
     title = f"Best paths of up to {_steps(solution.max_budget)}, T = {solution.T:,}"
-    return _table(title, ("steps", column), rows, f"Best: {_steps(solution.best_budget)}.")
+    return _table(title, ("steps", unit), rows, f"Best: {_steps(solution.best_budget)}.")
 
 
 def comparison_html(comparison: Comparison) -> str:
@@ -202,3 +201,10 @@ def _some(budgets: Sequence[int]) -> list[int]:
 
 def _solved(solution: Solution) -> list[int]:
     return [K for K in range(1, solution.max_budget + 1) if math.isfinite(solution.costs[K])]
+
+
+def _costs_of(solution: Solution, budgets: Sequence[int]) -> tuple[list[float], str]:
+    """Bits/dim where paths have them, else costs, and the unit in words."""
+    if solution.scored:
+        return [solution.bpd(K) for K in budgets], "bits/dim"
+    return [solution.cost(K) for K in budgets], solution.unit

@@ -1,26 +1,29 @@
-"""Stage 6. The least-cost path of every budget, by dynamic programming over the table of step costs.
+"""Stage 5. The least-cost path of every budget, by dynamic programming over the costs of steps.
 
-The stage knows nothing of diffusion: it takes numbers L[t, s] and returns paths T → … → 0. Everything about what the
-numbers mean stays in the cost table it was given, which also turns a path into a Schedule. The kernels are in files
-beside this one, one per kind of table, and all give the same costs and the same paths:
+The stage knows nothing of diffusion: it takes numbers L[t, s] and returns paths T → … → 0. What the numbers mean stays in the
+costs it was given (`costs.Costs` says what it asks of them), which also turn a path into a Schedule. The kernels are in files
+beside this one, one per kind of costs:
 
     recurrence.py   any table
-    monge.py        tables whose argmins rise with t, found out by looking
-    envelope.py     `posterior` variance, whose table need not exist
+    envelope.py     lines, whose table need not exist
     second_order.py tables of triples, for samplers whose steps remember the one before
     paths.py        the argmins all of them leave, read by Solution.path
     compiled.py     how they are compiled, and the inner loop
+    front.py        the trade-off between two costs, by solving for many weights
 """
 
 from __future__ import annotations
 
-import math
 import operator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from ..options import BEST
+from .costs import Costs, Lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
     from .paths import StoredPaths
     from .second_order import PairPaths
 
-__all__ = ["Solution", "solve", "solve_lines"]
+__all__ = ["Costs", "Lines", "Solution", "solve", "solve_lines"]
+
+PLAIN_UNIT = "nats, without the prior"  # of a plain array, unless its maker knows better
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +43,15 @@ class Solution:
     Attributes:
         T: number of grid steps.
         max_budget: the largest budget that was solved for.
-        costs: [max_budget + 1] nats without the prior, indexed by budget; inf where no path of that many steps exists
+        costs: [max_budget + 1] in the unit of the table, indexed by budget; inf where no path of that many steps exists
             (always at 0).
-        table: the CostTable that was solved, or None for a plain array.
+        table: the costs that were solved, or None for a plain array or lines.
     """
 
     T: int
     max_budget: int
     costs: NDArray[np.float64]
-    table: Any = field(repr=False)
+    table: Costs | None = field(repr=False)
     _paths: StoredPaths | PairPaths = field(repr=False)
 
     @property
@@ -54,20 +59,39 @@ class Solution:
         """The budget with the least cost; the smaller one if two are equal. More steps than this do not help."""
         return int(np.argmin(self.costs))
 
-    def cost_nats(self, budget: int) -> float:
-        """C[K, T]: the least cost of K steps from T to 0, in nats, without the prior."""
+    @property
+    def unit(self) -> str:
+        """The unit of the costs, in words."""
+        return PLAIN_UNIT if self.table is None else self.table.unit
+
+    @property
+    def scored(self) -> bool:
+        """True if paths have bits/dim."""
+        return self.table is not None and self.table.scored
+
+    def cost(self, budget: int) -> float:
+        """C[K, T]: the least cost of K steps from T to 0, in the unit of the table (nats of the ELBO: without the prior)."""
         return float(self.costs[self._checked_budget(budget)])
 
-    def bpd(self, budget: int) -> float:
-        """The least cost of K steps plus the prior, in bits per dimension."""
-        cost_nats = self.cost_nats(budget)
-        if not hasattr(self.table, "prior_nats"):
-            given = "a plain array" if self.table is None else "costs that are not nats"
-            raise ValueError(
-                f"bits/dim needs the prior and the number of dimensions, but solve() was given {given}. "
-                "Use cost_nats(K), or solve a CostTable."
+    def cost_nats(self, budget: int) -> float:
+        """The least cost of K steps from T to 0, in nats, without the prior; `cost` is for every unit."""
+        if not self.unit.startswith("nats"):
+            warnings.warn(
+                f"cost_nats of costs that are not nats ({self.unit}) will be an error; use cost(K).",
+                DeprecationWarning,
+                stacklevel=2,
             )
-        return float((cost_nats + self.table.prior_nats) / (self.table.dims * math.log(2.0)))
+        return self.cost(budget)
+
+    def bpd(self, budget: int) -> float:
+        """Bits per dimension of the best path of K steps, the prior included."""
+        cost = self.cost(budget)
+        if self.table is None:
+            raise ValueError(
+                "bits/dim needs the prior and the number of dimensions, but solve() was given a plain array. "
+                "Use cost(K), or solve what elbo_costs returns."
+            )
+        return self.table.path_bpd(self.path(budget), cost)
 
     def path(self, budget: int) -> list[int]:
         """The best path of K steps: K + 1 grid indices from T down to 0.
@@ -78,14 +102,14 @@ class Solution:
         return self._paths.read(self._checked_budget(budget))
 
     def schedule(self, budget: int) -> Any:
-        """The best path of K steps as a Schedule, made by the cost table that was solved."""
+        """The best path of K steps as a Schedule, made by the costs that were solved."""
         path = self.path(budget)
         if self.table is None:
             raise ValueError(
                 "A Schedule needs the grid's times and the options of the costs, but solve() was given a plain array. "
-                "Use path(K), or solve a CostTable."
+                "Use path(K), or solve what elbo_costs returns."
             )
-        return self.table.schedule(path, self.cost_nats(budget), stride="dp")
+        return self.table.schedule(path, self.cost(budget), stride=BEST)
 
     def plot(self) -> Figure:
         """Cost against budget and the steps of some budgets, as a matplotlib figure."""
@@ -107,10 +131,8 @@ class Solution:
                 + (" Solve again with a larger max_budget." if self.max_budget < K <= self.T else "")
             )
         if self._paths.first > K:
-            raise ValueError(
-                "Budget 1 is undefined with the respaced decoder, whose variance needs a second step. "
-                "Ask for 2 steps or more, or choose another decoder."
-            )
+            assert self.table is not None
+            raise ValueError(f"Budget {K} is undefined. {self.table.pairs_rule}")
         if not np.isfinite(self.costs[K]):
             raise ValueError(
                 f"Every path of {K} steps has infinite cost. Budgets with a finite path: "
@@ -119,29 +141,32 @@ class Solution:
         return K
 
 
-def solve(costs: Any, max_budget: int | None = None, progress: bool = False) -> Solution:
+def solve(costs: Costs | Lines | ArrayLike, max_budget: int | None = None, progress: bool = False) -> Solution:
     """The best path of every budget up to `max_budget`, exactly (Watson et al. 2021, section 4.2).
 
         C[0, 0] = 0,  C[0, t] = inf,  C[k, t] = min over s < t of C[k − 1, s] + L[t, s]
 
     Args:
-        costs: a CostTable, or a plain array L [T+1, T+1] in nats, where L[t, s] is the cost of the step t → s. A step
+        costs: `StepCosts` (of `elbo_costs`, `trajectory_costs`, …), `Lines`, or a plain array L [T+1, T+1], where L[t, s] is
+            the cost of the step t → s. A step
             always goes down, so entries with s >= t play no part, whatever they hold; inf below the diagonal
-            forbids a step. With a table's `pairs`, where pairs[t2, t1] is the cost of the last two steps
+            forbids a step. With `pairs`, where pairs[t2, t1] is the cost of the last two steps
             t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used. With
-            `triples`, where triples[r, t, s] is the cost of t → s after r → t, L is that of first and last steps.
+            `triples`, where triples[r, t, s] is the cost of t → s after r → t, L is that of first and last steps. `Lines`
+            are solved without a table, in O(T log T) per budget.
         max_budget: the largest budget wanted, at most T; all T budgets if None.
         progress: show a progress bar if it takes long (only ever on a terminal).
 
-    Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads.
+    Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads; only with
+    lines, whose sums are rounded otherwise, may either of two paths be returned that cost the same to rounding.
     """
-    from . import monge, recurrence
-    from .paths import StoredPaths
-
-    table = costs if hasattr(costs, "L") else None
-    pairs = getattr(table, "pairs", None)
+    table = costs if _has_meaning(costs) else None
+    lines = costs if isinstance(costs, Lines) else None if table is None else table.lines
+    if lines is not None:
+        return _solve_lines(lines, max_budget, table)
+    pairs, triples = (None, None) if table is None else (table.pairs, table.triples)
     first_s = 0 if pairs is None else 1
-    L = _checked_table(costs if table is None else table.L, "L", first_s)
+    L = _checked_table(costs if table is None else table.L, "L", first_s)  # type: ignore[arg-type]
     T = L.shape[0] - 1
     if pairs is not None:
         pairs = _checked_table(pairs, "pairs", first_s)
@@ -150,16 +175,16 @@ def solve(costs: Any, max_budget: int | None = None, progress: bool = False) -> 
                 f"pairs must have the shape of L, {L.shape}, but has {pairs.shape}. Compute both together."
             )
     K = _checked_max_budget(max_budget, T)
-    if (triples := getattr(table, "triples", None)) is not None:
+    if triples is not None:
         from . import second_order
 
         return _solution(T, K, *second_order.solve(L, triples, K), table)
     first_budget = 1 if pairs is None else 2
     if first_budget > K:
-        raise ValueError(
-            f"The respaced decoder needs a second step, but T = {T} and max_budget = {K} leave only one. "
-            "Allow at least 2 steps, or choose another decoder."
-        )
+        assert table is not None
+        raise ValueError(f"T = {T} and max_budget = {K} leave only one step. {table.pairs_rule}")
+    from . import recurrence
+    from .paths import StoredPaths
 
     paths = StoredPaths.empty(T, first_budget, K)
     if pairs is None:
@@ -169,55 +194,52 @@ def solve(costs: Any, max_budget: int | None = None, progress: bool = False) -> 
         for t2 in range(2, T + 1):
             t1 = 1 + int(pairs[t2, 1:t2].argmin())
             base[t2], paths.D[paths.at(2, t2)] = pairs[t2, t1], t1
-    violation = monge.violation(L, first_budget) if monge.pays(T, K) else math.inf
-    final = monge.solve(L, base, K, violation, paths) if violation < math.inf else None
-    if final is None:
-        final = recurrence.solve(L, base, K, paths, progress=progress)
-    return _solution(T, K, final, paths, table)
+    return _solution(T, K, recurrence.solve(L, base, K, paths, progress=progress), paths, table)
 
 
-def solve_lines(snr: ArrayLike, M: ArrayLike, decoder: ArrayLike, max_budget: int, *, table: Any = None) -> Solution:
-    """solve() for `posterior` variance without making its table: for grids of 100,000 points.
+def solve_lines(
+    snr: ArrayLike, M: ArrayLike, decoder: ArrayLike, max_budget: int, *, table: Costs | None = None
+) -> Solution:
+    """Deprecated: ``solve(Lines(snr, M, decoder), max_budget)``."""
+    warnings.warn(
+        "solve_lines is deprecated; use solve(Lines(snr, M, decoder), max_budget).", DeprecationWarning, stacklevel=2
+    )
+    return replace(_solve_lines(Lines(snr, M, decoder), max_budget, None), table=table)
 
-        L[t, s] = ½ (snr[s] − snr[t]) M[t] for 1 <= s < t,  L[t, 0] = decoder[t]
 
-    Exact for any M. Costs are those of the table to rounding; where two paths cost the same to rounding, either may be
-    returned. O(K T log T) time; 2 K T bytes, or 4 K T from T = 65,536 on.
+def _has_meaning(costs: object) -> TypeGuard[Costs]:
+    return hasattr(costs, "path_bpd")
 
-    Args:
-        snr: [T+1] signal-to-noise ratio, falling; index 0 is not read.
-        M: [T+1] E Σ e², the expected squared error of x̂_0 summed over dimensions; index 0 is not read.
-        decoder: [T+1] nats, inf where the last step may not start; index 0 is not read.
-        max_budget: the largest budget wanted, at most T.
-        table: what supplies `prior_nats`, `dims` and `schedule(steps, cost_nats)` for the Solution, as a CostTable does.
-    """
+
+def _solve_lines(lines: Lines, max_budget: int | None, table: Costs | None) -> Solution:
+    """Exact for any weights; costs are those of the table to rounding. O(K T log T) time; 2 K T bytes, 4 from T = 65,536 on."""
     from . import envelope
 
-    arrays = {"snr": _checked_row(snr, "snr"), "M": _checked_row(M, "M"), "decoder": _checked_row(decoder, "decoder")}
-    lengths = {name: len(array) for name, array in arrays.items()}
+    rows = {name: _checked_row(getattr(lines, name), name) for name in ("levels", "weights", "last")}
+    lengths = {name: len(row) for name, row in rows.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"snr, M and decoder must be given on one grid, but have lengths {lengths}.")
-    T = lengths["snr"] - 1
+        raise ValueError(f"levels, weights and last must be given on one grid, but have lengths {lengths}.")
+    T = lengths["levels"] - 1
     K = _checked_max_budget(max_budget, T)
+    levels, weights, last = rows.values()
+    rises = np.append(levels[1:] > levels[:-1], False)
     for name, wrong, rule in (
-        ("snr", ~np.isfinite(arrays["snr"]) | (arrays["snr"] < 0), "be finite and not negative"),
-        (
-            "snr",
-            np.append(arrays["snr"][1:] > arrays["snr"][:-1], False),
-            "not rise with t; index 0 is clean data, index T is noise",
-        ),
-        ("M", ~np.isfinite(arrays["M"]) | (arrays["M"] < 0), "be finite and not negative, being a mean of squares"),
-        ("decoder", ~(arrays["decoder"] > -np.inf), "be finite, or inf for a forbidden last step"),
+        ("levels", ~np.isfinite(levels) | (levels < 0), "be finite and not negative"),
+        ("levels", rises, "not rise with t; index 0 is the end of every path, index T its start"),
+        ("weights", ~np.isfinite(weights) | (weights < 0), "be finite and not negative"),
+        ("last", ~(last > -np.inf), "be finite, or inf for a forbidden last step"),
     ):
         wrong[0] = False
         if wrong.any():
             t = int(np.flatnonzero(wrong)[0])
-            raise ValueError(f"{name} must {rule}, but {name}[{t}] = {arrays[name][t]}.")
-    costs, paths = envelope.solve(arrays["snr"], arrays["M"], arrays["decoder"], K)
+            raise ValueError(f"{name} must {rule}, but {name}[{t}] = {rows[name][t]}.")
+    costs, paths = envelope.solve(levels, weights, last, K)
     return _solution(T, K, costs, paths, table)
 
 
-def _solution(T: int, K: int, costs: NDArray[np.float64], paths: StoredPaths | PairPaths, table: Any) -> Solution:
+def _solution(
+    T: int, K: int, costs: NDArray[np.float64], paths: StoredPaths | PairPaths, table: Costs | None
+) -> Solution:
     if not np.isfinite(costs).any():
         raise ValueError(
             f"Every path from T = {T} to 0 with at most {K} steps has infinite cost. "
@@ -252,7 +274,7 @@ def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.flo
                 s = first_s + int(np.flatnonzero(~(row >= lowest_allowed))[0])
                 raise ValueError(
                     f"{name} must be finite or inf for s < t, but {name}[{t}, {s}] = {table[t, s]}. "
-                    "Use inf for a forbidden step; a NaN usually means the network returned one at that t."
+                    "Use inf for a forbidden step; a NaN comes from whatever computed the table."
                 )
     return table
 

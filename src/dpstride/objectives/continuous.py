@@ -1,4 +1,4 @@
-"""From the best path on a grid to the best path in continuous time, for processes whose f and g are functions.
+"""Stage 6. From the best path on a grid to the best path in continuous time, for processes whose f and g are functions.
 
 Costs between any two times come from interpolated statistics: ln E Σ e² and the decoder's cost are monotone cubics in the
 coordinate of `statistics.coordinate`, and everything else in a step's cost is f and g themselves. Around every time of
@@ -10,8 +10,8 @@ grid.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,15 @@ import numpy.typing as npt
 
 from ..costs.elbo import elbo_costs
 from ..costs.steps import LEARNED, fixed_step
-from ..costs.table import CostTable
 from ..fitted import Fitted
-from ..options import Decoder, Variance
+from ..options import BEST, DEFAULT_DECODER, Decoder, Variance
 from ..process import ForwardProcess
 from ..schedule import Schedule
+from ..solver import solve
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import FLAT_BELOW
 from ..statistics.place import predicts_of
+from .step_costs import StepCosts
 
 Array = npt.NDArray[np.float64]
 AROUND = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
@@ -37,7 +38,7 @@ FINEST = 2.0**-12  # of a grid step
 class ContinuousCosts:
     """Costs of steps between any two times that lie between those of a grid; make it with `continuous_costs`."""
 
-    grid: CostTable
+    grid: StepCosts
     log_squared_error: Any = field(repr=False)  # u → ln E Σ e²
     decoder_nats: Any = field(repr=False)  # u → L(t, 0)
     log_decoder_variance: Any = field(repr=False)  # u → ln σ_0², None unless it is fitted
@@ -59,8 +60,8 @@ class ContinuousCosts:
             None if self.log_decoder_variance is None else np.append(np.nan, np.exp(self.log_decoder_variance(u))),
         )
 
-    def table(self, process: ForwardProcess) -> Array:
-        """L[t, s] in nats on the times of ``process``."""
+    def on(self, process: ForwardProcess) -> StepCosts:
+        """The costs of steps between the times of ``process``."""
         u = _coordinate(process, self.data_square)
         squared_error = np.append(0.0, np.exp(self.log_squared_error(u)))
         fitted, variance, n = self.fitted(process), self.grid.options["variance"], process.T
@@ -69,7 +70,16 @@ class ContinuousCosts:
             s = np.arange(1, t)
             L[t, 1:t] = fixed_step(process, t, s, self.grid.dims, squared_error[t], variance, fitted)
         L[1:, 0] = self.decoder_nats(u)
-        return L
+        return StepCosts(
+            process=process,
+            dims=self.grid.dims,
+            table=L,
+            unit=self.grid.unit,
+            options=self.grid.options,
+            fitted=fitted,
+            provenance=self.grid.provenance,
+            prior=lambda t: self.grid.prior_nats,  # every path starts where those of the grid do
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +93,7 @@ class Refined:
 
 
 def continuous_costs(
-    statistics: Statistics, variance: Variance | None = None, decoder: Decoder = "upper"
+    statistics: Statistics, variance: Variance | None = None, decoder: Decoder = DEFAULT_DECODER
 ) -> ContinuousCosts:
     """Costs in continuous time from ``statistics`` on a grid; options as in `elbo_costs`."""
     from scipy.interpolate import PchipInterpolator
@@ -113,49 +123,44 @@ def continuous_costs(
     )
 
 
-def refine_path(costs: ContinuousCosts, steps: Sequence[int]) -> Refined:
-    """The best times near the path ``steps`` of the grid, as many of them, from T to 0."""
-    from . import solve
-
-    grid_times, K = costs.grid.process.times, len(steps) - 1
-    at = np.array(steps[::-1], dtype=np.float64)  # fractional grid indices, ascending
+def refine_path(costs: ContinuousCosts, path: Sequence[int]) -> Refined:
+    """The best times near the ``path`` of the grid, as many of them, from T to 0."""
+    grid_times, K = costs.grid.process.times, len(path) - 1
+    at = np.array(path[::-1], dtype=np.float64)  # fractional grid indices, ascending
     T = float(costs.grid.process.T)
-    spacing, rounds = 0.5, 0
 
-    def times_of(indices: Array) -> Array:
-        return np.asarray(np.interp(indices, np.arange(T + 1.0), grid_times))
+    def on(indices: Array) -> StepCosts:
+        return costs.on(costs.process(np.interp(indices, np.arange(T + 1.0), grid_times)))
 
-    first: float | None = None
+    spacing, rounds, first = 0.5, 0, _whole(on(at))
     while spacing >= FINEST and K > 1:
         around = (at[1:-1, None] + spacing * AROUND).ravel()
         candidates = np.unique(np.concatenate([at, around[(around >= 1.0) & (around < T)]]))
-        solution = solve(costs.table(costs.process(times_of(candidates))), K)
-        chosen = candidates[solution.path(K)[::-1]]
+        chosen = candidates[solve(on(candidates), K).path(K)[::-1]]
         rounds += 1
-        if first is None:
-            first = _cost(costs, times_of(at))
         if np.array_equal(chosen, at):
             spacing /= 2.0
         at = chosen
-    process = costs.process(times_of(at))
-    cost = _cost(costs, times_of(at))
-    options: Mapping[str, Any] = costs.grid.options
-    schedule = Schedule(
-        process=process,
-        steps=tuple(range(K, -1, -1)),
-        stride="dp",
-        bpd=costs.grid.bpd(cost),
-        options=options,
-        fitted=costs.fitted(process),
-        provenance={**costs.grid.provenance, "refined_from": [int(step) for step in steps]},
-    )
-    return Refined(schedule, cost, cost if first is None else first, rounds)
+    refined = on(at)
+    schedule = refined.schedule(range(K, -1, -1), _whole(refined), stride=BEST)
+    provenance = {**schedule.provenance, "refined_from": [int(index) for index in path]}
+    return Refined(replace(schedule, provenance=provenance), _whole(refined), first, rounds)
 
 
-def _cost(costs: ContinuousCosts, times: Array) -> float:
-    """Of the path through all of ``times``."""
-    L = costs.table(costs.process(times))
-    return float(np.diagonal(L, -1).sum())
+def refine_schedule(
+    statistics: Statistics, budget: int, variance: Variance | None = None, decoder: Decoder = DEFAULT_DECODER
+) -> Refined:
+    """The best times of ``budget`` steps in continuous time, from the best path on the grid of ``statistics``.
+
+    Its schedule is on a process of its own, so the model goes there: ``denoiser.on_grid(refined.schedule.process)``.
+    """
+    costs = continuous_costs(statistics, variance, decoder)
+    return refine_path(costs, solve(costs.grid, budget).path(budget))
+
+
+def _whole(costs: StepCosts) -> float:
+    """The cost of the path through every point of the grid."""
+    return float(np.diagonal(costs.L, -1).sum())
 
 
 def _coordinate(process: ForwardProcess, data_square: float) -> Array:
