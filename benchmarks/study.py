@@ -24,11 +24,14 @@ from PIL import Image
 from dpstride import ScheduleSet, Statistics, elbo_costs, even_stride, quadratic_stride, score, zoo
 from dpstride.evaluate.comparison import STRIDES, TABLE_BUDGETS
 from dpstride.objectives.step_costs import standard_error
-from dpstride.report.paper import beside
 from dpstride.report.tables import study_tables
 from dpstride.report.text import NAMES
 from dpstride.study.results import StudyResults
 from page import write
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+
+from paper_tables import beside
 
 ROOT = Path(__file__).parents[1]
 PAGE, README, FIRST = ROOT / "docs" / "zoo-study.md", ROOT / "README.md", "fashion-simple"

@@ -30,11 +30,11 @@ from dpstride.cli import _run
 from dpstride.evaluate.ablation import Ablation
 from dpstride.evaluate.comparison import STRIDES
 from dpstride.evaluate.features.extractor import to_levels
-from dpstride.report.paper import BUDGETS, PAPER, beside, pattern
 from dpstride.report.tables import Table, study_tables
 from dpstride.study.agreement import Agreement, agree
 from dpstride.study.plan import ALL, Point, choosing_steps, make_plan
 from dpstride.study.results import StudyResults
+from paper_tables import BUDGETS, PAPER, beside, pattern
 
 MODULE = """
 import torch

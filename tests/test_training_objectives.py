@@ -11,13 +11,9 @@ from scipy import stats
 from torch import Tensor
 
 from dpstride.process import ForwardProcess
-from dpstride.training.objectives import (
-    HYBRID_WEIGHT,
-    Coefficients,
-    discretised_log_likelihood,
-    sample_losses,
-    vlb_terms,
-)
+from dpstride.training.objectives import sample_losses
+from dpstride.training.objectives.hybrid import WEIGHT as HYBRID_WEIGHT
+from dpstride.training.objectives.terms import Coefficients, NoisedBatch, discretised_log_likelihood, vlb_terms
 from dpstride.training.timesteps import HISTORY, UNIFORM_SHARE, LossAwareSampler, stratified, uniform_indices
 from small_network import tiny_process
 
@@ -37,8 +33,7 @@ def test_vlb_terms_are_the_gaussian_kl_of_the_textbook(process):
     eps_hat = eps + 0.3 * torch.randn(eps.shape, generator=generator)
     v = 2.0 * torch.randn(eps.shape, generator=generator)
     at = Coefficients.at(process, t)
-    x_t = at.f.reshape(-1, 1, 1, 1) * x0 + at.g.reshape(-1, 1, 1, 1) * eps
-    found = vlb_terms(eps_hat, v, x0, x_t, eps, at).double().numpy()
+    found = vlb_terms(eps_hat, v, NoisedBatch(x0, eps, at, process.T)).double().numpy()
 
     for i, step in enumerate(t.tolist()):
         f, g, f_s, g_s = process.f[step], process.g[step], process.f[step - 1], process.g[step - 1]
@@ -63,8 +58,7 @@ def test_vlb_at_the_first_step_is_the_discretised_decoder():
     x0, eps = lattice(3, generator), torch.randn(3, 1, 4, 4, generator=generator)
     eps_hat, v = eps + 0.2 * torch.randn(eps.shape, generator=generator), torch.randn(eps.shape, generator=generator)
     at = Coefficients.at(process, torch.tensor([1, 7, 1]))
-    x_t = at.f.reshape(-1, 1, 1, 1) * x0 + at.g.reshape(-1, 1, 1, 1) * eps
-    found = vlb_terms(eps_hat, v, x0, x_t, eps, at)
+    found = vlb_terms(eps_hat, v, NoisedBatch(x0, eps, at, process.T))
 
     f, g = process.f[1], process.g[1]
     for i in (0, 2):
@@ -155,7 +149,7 @@ def test_wrong_process_or_channels_are_refused():
         sample_losses(lambda x, time: x, ForwardProcess.rectified_flow(4), "simple", x0, t, eps)
     with pytest.raises(ValueError, match="2 output channels, but it returned 1"):
         sample_losses(lambda x, time: x, ForwardProcess.cosine(4), "vlb", x0, t, eps)
-    with pytest.raises(ValueError, match="objective must be one of simple, hybrid"):
+    with pytest.raises(ValueError, match="objective must be one of 'simple', 'hybrid'"):
         sample_losses(lambda x, time: x, ForwardProcess.cosine(4), "elbo", x0, t, eps)
 
 

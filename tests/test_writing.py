@@ -200,8 +200,6 @@ def test_pictures_and_arrays_go_through_it(
 
 # --- nothing else writes -------------------------------------------------------------------------------------------------
 
-# Scripts of maintainers, which make what is shipped and are not run by users.
-TOOLS = {"zoo/install.py", "zoo/data.py", "zoo/train_classifier.py"}
 WRITERS = {"write_text", "write_bytes", "savefig", "savez", "savez_compressed", "save_file", "tofile"}
 
 
@@ -230,7 +228,7 @@ def in_place_writes(source: str) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_file_is_written_in_place(path: Path) -> None:
     name = str(path.relative_to(PACKAGE))
-    if name in TOOLS | {"runs/writing.py"}:
+    if name == "runs/writing.py":
         return
     found = list(in_place_writes(path.read_text(encoding="utf-8")))
     assert not found, f"{name} writes a file in place: {found}. Use dpstride.runs.writing."

@@ -15,8 +15,9 @@ from dpstride.process import ForwardProcess
 from dpstride.training.settings import TrainingSettings
 from dpstride.training.train import train
 from dpstride.zoo import models
-from dpstride.zoo.data import DATA, embed_data
+from dpstride.zoo.data import DATA
 from dpstride.zoo.idx import DEBIAN_FOLDER, read_fashion_mnist
+from embed_data import embed_data
 
 MEGABYTES = 20  # all embedded weights together
 COUNT = 2048  # embedded images of each half of Fashion-MNIST
@@ -197,8 +198,8 @@ def test_a_description_that_cannot_be_trusted_is_refused(tmp_path):
 def test_the_card_states_the_bits_per_dim_of_the_full_chain(objective, tmp_path, monkeypatch):
     """A few t per image, against the evaluator that visits every step."""
     from dpstride import bits_per_dim, even_stride
-    from dpstride.zoo.install import install
-    from dpstride.zoo.score import full_chain_bpd
+    from full_chain import full_chain_bpd
+    from install_model import install
 
     images = torch.zeros(512, 1, 8, 8, dtype=torch.uint8)
     images[:, :, 2:6, 2:6] = torch.arange(512).reshape(-1, 1, 1, 1).remainder(256).to(torch.uint8)
@@ -212,7 +213,7 @@ def test_the_card_states_the_bits_per_dim_of_the_full_chain(objective, tmp_path,
     assert error < 0.05 * exact.bpd
 
     monkeypatch.setattr(models, "_root", lambda: tmp_path / "models")
-    monkeypatch.setattr("dpstride.zoo.install._root", models._root)
+    monkeypatch.setattr("install_model._root", models._root)
     monkeypatch.setattr("dpstride.zoo.data.load_data", lambda name: images)
     install(folder, "tiny", images=512, draws=4, note="A note.")
     assert zoo.describe("tiny")["held_out"]["bpd"] == round(found, 4)

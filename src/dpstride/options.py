@@ -17,6 +17,7 @@ Cdf = Literal["exact", "tanh"]
 Objective = Literal["elbo", "trajectory", "mixed"]
 Sampler = Literal["ancestral", "ddim", "dpmpp_2m"]
 OdeSampler = Literal["ddim", "dpmpp_2m"]  # deterministic: those that the trajectory objective is for
+TrainingObjective = Literal["simple", "hybrid", "vlb", "continuous", "flow"]
 Stride = Literal["even", "quadratic", "quadratic_ddim", "karras", "log_snr", "ays"]
 
 VARIANCES: Final[tuple[Variance, ...]] = get_args(Variance)
@@ -26,6 +27,7 @@ CDFS: Final[tuple[Cdf, ...]] = get_args(Cdf)
 OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
 SAMPLERS: Final[tuple[Sampler, ...]] = get_args(Sampler)
 ODE_SAMPLERS: Final[tuple[OdeSampler, ...]] = get_args(OdeSampler)
+TRAINING_OBJECTIVES: Final[tuple[TrainingObjective, ...]] = get_args(TrainingObjective)
 STRIDES: Final[tuple[Stride, ...]] = get_args(Stride)
 
 # What a network was trained with, for those that build a `Denoiser` from a foreign model's own words.
@@ -37,6 +39,7 @@ DEFAULT_MODEL_VARIANCE: Final = POSTERIOR
 DEFAULT_DECODER: Final[Decoder] = "upper"
 DEFAULT_CDF: Final[Cdf] = "exact"
 DEFAULT_OBJECTIVE: Final[Objective] = "elbo"
+DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"
 DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
 COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # beside the best paths, in every table

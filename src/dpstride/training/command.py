@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from dpstride.options import TRAINING_OBJECTIVES
 from dpstride.reading.text import printable
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ NEUTRAL = ("export_only", "as_json", "quiet")
 
 
 @click.command("train", short_help="Train a small model of images.")
-@click.argument("objective", type=click.Choice(["simple", "hybrid", "vlb", "continuous", "flow"]))
+@click.argument("objective", type=click.Choice(TRAINING_OBJECTIVES))
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Run folder.")
 @click.option("--data", help="8-bit images: DATA of any verb, or Fashion-MNIST's folder.  [Fashion-MNIST, Debian's]")
 @click.option("--labels", metavar="KEY", help="Train a class-conditional model on the labels that DATA has under KEY.")
@@ -81,11 +82,9 @@ def train_command(
     from dpstride.runs.lock import Lock
     from dpstride.training.checkpoint import load_checkpoint
     from dpstride.training.images import read_images
-    from dpstride.training.objectives import Objective
     from dpstride.training.settings import TrainingSettings
     from dpstride.training.train import Run, train
 
-    assert objective in get_args(Objective)
     if threads is not None:
         torch.set_num_threads(threads)
     widths = None if channels is None else _whole_numbers(channels, "24,48,64")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dpstride.process import ForwardProcess
-    from dpstride.training.objectives import Setting
+    from dpstride.training.objectives.terms import Setting
 
 FORMAT = "dpstride-model-1"
 FILE = "dpstride.json"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpstride.training.objectives import Objective, setting_of
+from dpstride.options import DEFAULT_TRAINING_OBJECTIVE, TrainingObjective
+from dpstride.training.objectives import setting_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class TrainingSettings:
         loss_aware: draw t where losses are large, weighted so that the objective stays; always so for vlb.
     """
 
-    objective: Objective = "simple"
+    objective: TrainingObjective = DEFAULT_TRAINING_OBJECTIVE
     steps: int = 10_000
     batch_size: int = 64
     learning_rate: float = 1e-3

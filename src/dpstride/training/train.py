@@ -159,7 +159,7 @@ class Run:
             self.trained_before = _training_of(Path(warm_start))
         self.ema = AveragedModel(self.network, multi_avg_fn=_average_with(settings.ema_decay))
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
-        loss_aware = settings.loss_aware or settings.objective == "vlb"
+        loss_aware = settings.loss_aware or self.setting.loss_aware
         self.sampler = LossAwareSampler(self.process.T) if loss_aware else None
         self.step, self.seconds = 0, 0.0
         self.log: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ class Run:
         eps = torch.randn(x0.shape, generator=generator)
         t, weights = self._draw(settings.batch_size, generator)
         self.network.train()
-        losses = sample_losses(_callable(self.network, labels), self.process, settings.objective, x0, t, eps)
+        losses = sample_losses(_callable(self.network, labels), self.process, settings.objective, x0=x0, t=t, eps=eps)
         loss = (losses * weights).mean()
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
@@ -341,7 +341,8 @@ class Run:
         for i in range(0, len(x0), batch_size):
             part = slice(i, i + batch_size)
             part_network = _callable(network, None if labels is None else labels[part])
-            losses = sample_losses(part_network, self.process, self.settings.objective, x0[part], t[part], eps[part])
+            batch = {"x0": x0[part], "t": t[part], "eps": eps[part]}
+            losses = sample_losses(part_network, self.process, self.settings.objective, **batch)
             total += float((losses * weights[part]).double().sum())
         return total / len(x0)
 

@@ -1,7 +1,7 @@
 """A small classifier of Fashion-MNIST, whose last features measure how close samples are to real garments.
 
 Its Fréchet distance is called "Fréchet distance, fashion features" and nothing else: numbers of other networks, the FID
-above all, are on other scales. `python -m dpstride.zoo.train_classifier` makes it anew.
+above all, are on other scales. `tools/train_classifier.py` of the repository makes it anew.
 """
 
 from __future__ import annotations

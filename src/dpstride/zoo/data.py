@@ -8,10 +8,8 @@ transposed; colour images as one WebP sheet, 32 to a row.
 from __future__ import annotations
 
 import lzma
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
@@ -77,39 +75,6 @@ def load_labels(name: str) -> Tensor:
     return torch.from_numpy(_read_xz(f"{name}-labels.npy.xz"))
 
 
-def embed_data(name: str, folder: str | Path, source: str | Path | None = None) -> None:
-    """Write the embedded files of ``name`` anew from the published ones in ``source`` (Fashion-MNIST: else Debian's)."""
-    data = _find(name)
-    images, labels = (array[: data.count] for array in SOURCES[data.source](data.half, source))
-    if images.shape != (data.count, *data.shape):
-        raise ValueError(f"{name} needs {data.count} images of shape {data.shape}, not {images.shape}.")
-    _write_xz(Path(folder) / f"{name}-labels.npy.xz", labels.astype(np.uint8))
-    if data.shape[0] == 1:
-        _write_xz(Path(folder) / f"{name}-images.npy.xz", images[:, 0].transpose(0, 2, 1))
-    else:
-        _write_colour(Path(folder) / f"{name}-images.webp", images)
-
-
-def _fashion(half: Literal["train", "test"], source: str | Path | None) -> tuple[npt.NDArray[np.generic], ...]:
-    from dpstride.zoo.idx import read_fashion_mnist
-
-    return tuple(tensor.numpy() for tensor in read_fashion_mnist(half, source))
-
-
-def _cifar(half: Literal["train", "test"], source: str | Path | None) -> tuple[npt.NDArray[np.generic], ...]:
-    from dpstride.reading.cifar import read_cifar
-
-    if source is None:
-        raise ValueError("Give the folder of CIFAR-10's binary files; tools/cifar10.py makes it.")
-    return read_cifar(Path(source) / {"train": "data_batch_1.bin", "test": "test_batch.bin"}[half])
-
-
-SOURCES: dict[str, Callable[[Literal["train", "test"], str | Path | None], tuple[npt.NDArray[np.generic], ...]]] = {
-    "Fashion-MNIST": _fashion,
-    "CIFAR-10": _cifar,
-}
-
-
 def _find(name: str) -> EmbeddedData:
     if name not in DATA:
         raise ValueError(f"There is no embedded data set {name!r:.80}; there are {', '.join(DATA)}.")
@@ -119,12 +84,6 @@ def _find(name: str) -> EmbeddedData:
 def _read_xz(name: str) -> Bytes:
     with (files("dpstride.zoo") / "data" / name).open("rb") as compressed, lzma.open(compressed, "rb") as file:
         return cast(Bytes, np.lib.format.read_array(file))
-
-
-def _write_xz(path: Path, array: npt.NDArray[np.generic]) -> None:
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-    with lzma.open(path, "wb", filters=filters) as file:
-        np.lib.format.write_array(file, np.ascontiguousarray(array))
 
 
 def _read_grey(name: str) -> Bytes:
@@ -139,12 +98,3 @@ def _read_colour(name: str) -> Bytes:
     height, width = pixels.shape[0], pixels.shape[1] // SHEET
     tiles = pixels.reshape(height // width, width, SHEET, width, 3)
     return np.ascontiguousarray(tiles.transpose(0, 2, 4, 1, 3)).reshape(-1, 3, width, width)
-
-
-def _write_colour(path: Path, images: npt.NDArray[np.generic]) -> None:
-    from PIL import Image
-
-    count, channels, height, width = images.shape
-    tiles = images.reshape(count // SHEET, SHEET, channels, height, width).transpose(0, 3, 1, 4, 2)
-    sheet = Image.fromarray(np.ascontiguousarray(tiles).reshape(-1, SHEET * width, channels))
-    sheet.save(path, "WEBP", lossless=True, quality=100, method=6)

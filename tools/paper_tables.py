@@ -1,14 +1,14 @@
-"""Stage 8. The paper's tables, and ours laid beside them (Watson, Ho, Norouzi and Chan 2021, Tables 1 and 2)."""
+"""The paper's tables, and ours laid beside them (Watson, Ho, Norouzi and Chan 2021, Tables 1 and 2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..evaluate.comparison import STRIDES
-from ..reading.text import printable
-from ..study.results import StudyResults
-from .text import NAMES
+from dpstride.evaluate.comparison import STRIDES
+from dpstride.reading.text import printable
+from dpstride.report.text import NAMES
+from dpstride.study.results import StudyResults
 
 BUDGETS = (8, 16, 32, 64, 128, 256)
 NEGLIGIBLE = 0.02  # bits/dim, the rounding of two printed numbers

@@ -1,9 +1,7 @@
-"""The paper's training objectives, each as a loss per sample at its own t.
+"""What the objectives are made of: a noised batch, its coefficients, and the terms that several of them share.
 
-A network is trained on ``x_t = f_t x_0 + g_t ε``. What differs between L_simple, L_vlb, L_hybrid, continuous time and
-rectified flow is the target, the weight of each t, and whether the variance is learned too; so each objective is one
-function from (output, x_0, ε, coefficients at t) to a vector of losses, and `sample_losses` is the one place that knows
-the variants. Noise levels come from a `ForwardProcess`, taken in float64 and rounded once.
+A network is trained on ``x_t = f_t x_0 + g_t ε``. Noise levels come from a `ForwardProcess`, taken in float64 and rounded
+once.
 """
 
 from __future__ import annotations
@@ -11,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,42 +18,33 @@ from torch import Tensor
 
 from dpstride.process import ForwardProcess
 
-Objective = Literal["simple", "hybrid", "vlb", "continuous", "flow"]
 Target = Literal["eps", "v", "flow"]
-Network = Callable[[Tensor, Tensor], Tensor]
-
-HYBRID_WEIGHT = 0.001  # lambda of Nichol and Dhariwal (2021), Eq. 16
-CONTINUOUS_TIME_SCALE = (
-    1000.0  # networks of continuous time are fed 1000 t: the scale sinusoidal embeddings are made for
-)
+CONTINUOUS_TIME_SCALE = 1000.0  # networks of continuous time are fed 1000 t: what sinusoidal embeddings are made for
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What an objective fixes about the network that is trained with it."""
+    """A training objective: what it fixes about the network that is trained with it, and its loss.
 
+    Attributes:
+        title: the objective in a few words, for a model card.
+        predicts: what the network's output is.
+        learned_variance: whether the network has 2C output channels, the second half for the variance.
+        kind: discrete or continuous time.
+        process: name of the ForwardProcess class method that is used unless told otherwise.
+        T: its number of steps.
+        losses: from the network's output and the batch to the loss of every sample, [B].
+        loss_aware: whether t is always drawn where the loss is large.
+    """
+
+    title: str
     predicts: Target
     learned_variance: bool
     kind: Literal["discrete", "continuous"]
-    process: str  # name of the ForwardProcess class method that is used unless told otherwise
+    process: str
     T: int
-
-
-SETTINGS: dict[Objective, Setting] = {
-    "simple": Setting("eps", False, "discrete", "linear", 1000),
-    "hybrid": Setting("eps", True, "discrete", "cosine", 4000),
-    "vlb": Setting("eps", True, "discrete", "cosine", 4000),
-    # v and not eps: with f(1) = 0 the clean image cannot be computed from eps.
-    "continuous": Setting("v", False, "continuous", "vp_cosine", 1000),
-    "flow": Setting("flow", False, "continuous", "rectified_flow", 1000),
-}
-
-
-def setting_of(objective: Objective) -> Setting:
-    """The `Setting` of an objective, or an error that lists the objectives."""
-    if objective not in SETTINGS:
-        raise ValueError(f"objective must be one of {', '.join(get_args(Objective))}, not {objective!r}.")
-    return SETTINGS[objective]
+    losses: Callable[[Tensor, NoisedBatch], Tensor]
+    loss_aware: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,57 +96,29 @@ class Coefficients:
         )
 
 
-def sample_losses(
-    network: Network,
-    process: ForwardProcess,
-    objective: Objective,
-    x0: Tensor,
-    t: Tensor,
-    eps: Tensor,
-) -> Tensor:
-    """Loss of every sample at its own t.
+@dataclass(frozen=True)
+class NoisedBatch:
+    """Clean data, its noise, the coefficients of every sample's t, and the number of steps of the process."""
 
-    Args:
-        network: callable of (x_t, what it is fed as time); returns C channels, or 2C with learned variance.
-        process: noise law; discrete for simple, hybrid and vlb, continuous for continuous and flow.
-        objective: which loss.
-        x0: clean data in [-1, 1], [B, C, ...].
-        t: grid indices 1..T, or times in (0, 1], [B].
-        eps: standard normal noise, shaped as x0.
+    x0: Tensor
+    eps: Tensor
+    at: Coefficients
+    T: int
 
-    Returns:
-        losses [B]. Their mean over uniform t is the objective. L_vlb is in bits/dim of the whole chain without the
-        prior: T times the term at t.
-    """
-    setting = setting_of(objective)
-    if process.kind != setting.kind:
-        raise ValueError(
-            f"Objective {objective!r} needs a {setting.kind} process, but {process.name!r} is {process.kind}. Use "
-            f"ForwardProcess.{setting.process}(), or another objective."
-        )
-    at = Coefficients.at(process, t)
-    x_t = _wide(at.f, x0) * x0 + _wide(at.g, x0) * eps
-    output = network(x_t, at.time_input)
-    channels = x0.shape[1] * (2 if setting.learned_variance else 1)
-    if output.shape[1] != channels:
-        raise ValueError(
-            f"Objective {objective!r} needs a network with {channels} output channels, but it returned "
-            f"{output.shape[1]}. Build it with out_channels={channels}."
-        )
-    match objective:
-        case "simple":
-            return squared_error(output, eps)
-        case "continuous":
-            return squared_error(output, _wide(at.f, x0) * eps - _wide(at.g, x0) * x0)
-        case "flow":
-            return squared_error(output, eps - x0)
-        case "vlb":
-            eps_hat, v = output.chunk(2, dim=1)
-            return process.T * vlb_terms(eps_hat, v, x0, x_t, eps, at)
-        case "hybrid":
-            eps_hat, v = output.chunk(2, dim=1)
-            vlb = process.T * vlb_terms(eps_hat.detach(), v, x0, x_t, eps, at)
-            return squared_error(eps_hat, eps) + HYBRID_WEIGHT * vlb
+    @property
+    def f(self) -> Tensor:
+        """f_t of every sample, shaped to multiply x_0."""
+        return wide(self.at.f, self.x0)
+
+    @property
+    def g(self) -> Tensor:
+        """g_t of every sample, shaped to multiply ε."""
+        return wide(self.at.g, self.x0)
+
+    @cached_property
+    def x_t(self) -> Tensor:
+        """f_t x_0 + g_t ε."""
+        return self.f * self.x0 + self.g * self.eps
 
 
 def squared_error(output: Tensor, target: Tensor) -> Tensor:
@@ -164,14 +126,7 @@ def squared_error(output: Tensor, target: Tensor) -> Tensor:
     return (output - target).square().flatten(1).mean(dim=1)
 
 
-def vlb_terms(
-    eps_hat: Tensor,
-    v: Tensor,
-    x0: Tensor,
-    x_t: Tensor,
-    eps: Tensor,
-    at: Coefficients,
-) -> Tensor:
+def vlb_terms(eps_hat: Tensor, v: Tensor, batch: NoisedBatch) -> Tensor:
     """Term of the variational bound at t with learned-range variance, in bits/dim, [B].
 
     For t > 1 the KL between q(x_{t−1} given x_t, x_0) and p, whose variance is ``exp(φ ln g_ts² + (1 − φ) ln g̃_ts²)``
@@ -180,18 +135,19 @@ def vlb_terms(
     For t = 1 the discretised decoder of Ho et al., whose variance lies between ``g̃²`` of the step 2 → 1 and ``g_1²``,
     as in Nichol and Dhariwal's code. The clean estimate is not clipped here: a clip has no gradient outside its range.
     """
+    at, x0 = batch.at, batch.x0
     assert at.first is not None
     assert at.weight is not None
     assert at.delta is not None
     phi = (v + 1.0) / 2.0
-    exponent = phi * _wide(at.delta, x0)
-    error = (eps - eps_hat).square()
-    nats = 0.5 * (exponent - 1.0 + torch.exp(-exponent) * (1.0 + _wide(at.weight, x0) * error))
+    exponent = phi * wide(at.delta, x0)
+    error = (batch.eps - eps_hat).square()
+    nats = 0.5 * (exponent - 1.0 + torch.exp(-exponent) * (1.0 + wide(at.weight, x0) * error))
     terms = nats.flatten(1).mean(dim=1)
     if bool(at.first.any()):
         rows = at.first.nonzero().squeeze(1)
-        f, g = _wide(at.f[rows], x0), _wide(at.g[rows], x0)
-        x0_hat = (x_t[rows] - g * eps_hat[rows]) / f
+        f, g = wide(at.f[rows], x0), wide(at.g[rows], x0)
+        x0_hat = (batch.x_t[rows] - g * eps_hat[rows]) / f
         log_variance = at.log_low + phi[rows] * (at.log_high - at.log_low)
         decoder = -discretised_log_likelihood(x0[rows], x0_hat, 0.5 * log_variance).flatten(1).mean(dim=1)
         terms = terms.index_copy(0, rows, decoder)
@@ -223,6 +179,6 @@ def _float(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], like: Tens
     return torch.from_numpy(np.asarray(values)).to(device=like.device, dtype=torch.float32)
 
 
-def _wide(vector: Tensor, like: Tensor) -> Tensor:
+def wide(vector: Tensor, like: Tensor) -> Tensor:
     """A vector [B] shaped to multiply a batch [B, ...]."""
     return vector.reshape(-1, *([1] * (like.ndim - 1)))

@@ -1,6 +1,6 @@
 """Train the classifier whose features measure samples, and write its weights and its card.
 
-``python -m dpstride.zoo.train_classifier --epochs 6 --threads 1``
+``python tools/train_classifier.py --epochs 6 --threads 1``
 
 The settings were fixed before the test images were looked at: nothing is chosen on them. Batch normalisation helps
 training only; it is folded into the convolutions at the end, so that features need no running averages.
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad, relu
 
-from .classifier import CLASSES, DIMENSION, LAYERS, WEIGHTS, FashionClassifier, accuracy, folder
-from .idx import read_fashion_mnist
+from dpstride.zoo.classifier import CLASSES, DIMENSION, LAYERS, WEIGHTS, FashionClassifier, accuracy, folder
+from dpstride.zoo.idx import read_fashion_mnist
 
 SHIFT = 2  # pixels by which training images are moved about
 
@@ -136,7 +136,7 @@ def main(epochs: int, seed: int, threads: int, data: Path | None, output: Path |
     share = accuracy(network, images, labels)
     target.mkdir(parents=True, exist_ok=True)
     save_file(network.state_dict(), target / WEIGHTS)
-    words = ["python", "-m", "dpstride.zoo.train_classifier", "--epochs", str(epochs), "--seed", str(seed)]
+    words = ["python", "tools/train_classifier.py", "--epochs", str(epochs), "--seed", str(seed)]
     parameters = sum(parameter.numel() for parameter in network.parameters())
     card = model_card(shlex.join([*words, "--threads", str(threads)]), share, len(images), 60_000, parameters)
     (target / "MODEL_CARD.md").write_text(card, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Put a trained folder into the zoo: score it on the embedded test images, write its card, copy it.
 
-``python -m dpstride.zoo.install RUN/model fashion-simple``
+``python tools/install_model.py RUN/model fashion-simple``
 """
 
 from __future__ import annotations
@@ -12,21 +12,14 @@ from typing import Any
 
 import click
 
+from dpstride.training.objectives import setting_of
 from dpstride.zoo.models import DESCRIPTION, _root, load_folder, read_description
-
-OBJECTIVES = {
-    "simple": "L_simple (Ho et al. 2020)",
-    "hybrid": "L_hybrid = L_simple + 0.001 · L_vlb, the mean's gradient stopped in L_vlb (Nichol and Dhariwal 2021)",
-    "vlb": "L_vlb with loss-aware importance sampling of t (Nichol and Dhariwal 2021)",
-    "continuous": "squared error of v at t uniform on (0, 1)",
-    "flow": "rectified flow: squared error of ε − x_0 at t uniform on (0, 1)",
-}
+from full_chain import full_chain_bpd
 
 
 def install(folder: str | Path, name: str, images: int = 2048, draws: int = 8, note: str = "") -> Path:
     """Score the model in ``folder``, copy it to zoo/models/NAME with the result in dpstride.json, and write its card."""
     from dpstride.zoo.data import load_data
-    from dpstride.zoo.score import full_chain_bpd
 
     source, target = Path(folder), _root() / name
     facts = read_description(source)
@@ -49,20 +42,20 @@ def install(folder: str | Path, name: str, images: int = 2048, draws: int = 8, n
 
 def model_card(name: str, facts: dict[str, Any], note: str = "") -> str:
     """MODEL_CARD.md of a model, from what its dpstride.json says; ``note`` is added as it is."""
-    held_out = facts["held_out"]
+    held_out, setting = facts["held_out"], setting_of(facts["objective"])
     time_input = "the step, counted from 0" if facts["time_input"] == "index0" else "1000 · t, as a float"
     plans = facts.get("plans") or []
     lengths = "; ".join(f"from step {start} on with `--steps {steps}`" for start, steps in plans)
     planned = f" (run {lengths})" if len(plans) > 1 else ""
     rows = {
-        "objective": OBJECTIVES[facts["objective"]],
+        "objective": setting.title,
         "process": f"{facts['process']}, T = {facts['T']}, {facts['kind']}",
         "network": f"diffusers UNet2DModel, {facts['parameters']:,} parameters, predicts {facts['predicts']}",
         "fed as time": time_input,
         "reverse variance": facts["variance"],
         "clipping of the clean estimate": str(facts["clip"]),
         "t in training": "drawn where losses are large, weighted so that the objective stays"
-        if facts.get("loss_aware") or facts["objective"] == "vlb"
+        if facts.get("loss_aware") or setting.loss_aware
         else "uniform, stratified over the batch",
         "training data": f"the first {facts['images']:,} training images of Fashion-MNIST; no augmentation",
         "training": f"{facts['steps_done']:,} steps of batch {facts['batch_size']}, {facts['hours']:.1f} hours on one "
