@@ -100,7 +100,9 @@ def ideal_network(process: ForwardProcess, spectrum: Array) -> Any:
 # --- end to end -------------------------------------------------------------------------------------------------------
 
 
-def test_few_evaluations_find_paths_within_the_tolerance() -> None:
+def test_few_evaluations_find_paths_within_the_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpstride.statistics.probes.LARGE", 2)
+    monkeypatch.setattr("dpstride.statistics.estimate.SPOTS", 2)
     network = Counted(ideal_network(PROCESS, SPECTRUM))
     denoiser = Denoiser(network, PROCESS, predicts="x0", clip=None, shape=(DIMS,))
     statistics, report = estimate_adaptively(
@@ -113,7 +115,7 @@ def test_few_evaluations_find_paths_within_the_tolerance() -> None:
     assert {1, T} <= set(report.steps)
     for regret, K in zip(true_regret(statistics), BUDGETS, strict=True):
         assert 0.0 <= regret <= report.regret[K].high <= report.tolerance
-    # the probes before each round are passed alone and in twos
+    # probes and spot checks are passed alone and, here, in twos
     assert sum(count for count in network.samples if count > 2) == report.evaluations, "nothing is evaluated twice"
 
 
@@ -185,7 +187,8 @@ def test_the_whole_table_is_filled_and_written_once_at_the_end(tmp_path: Path) -
     seen.clear()
     again, same = estimate_adaptively(denoiser, gaussian_images(32, 1), checkpoint=path, **arguments)
     assert same == report
-    assert len(seen) == (report.rounds + 1) * PASSES  # nothing but the probes of each round
+    # Nothing but the probes of each round, and a batch of spot checks for the file, at the end for what the rounds found too.
+    assert len(seen) == report.rounds * (PASSES + 1) + PASSES + 2
     np.testing.assert_array_equal(again.squared_error, statistics.squared_error)
 
 

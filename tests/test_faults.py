@@ -18,7 +18,8 @@ from dpstride.runs.identity import OtherWorkError
 from dpstride.runs.lock import BusyError, ProgressError
 from dpstride.runs.progress import Progress
 from dpstride.statistics import units
-from dpstride.statistics.probes import EVALUATIONS, PASSES
+from dpstride.statistics.probes import EVALUATIONS, LARGE, PASSES
+from dpstride.statistics.spots import OF_UNIT
 from small_network import IMAGES, KINDS, PROCESS, Net, assert_identical, denoiser_of, run
 
 # Ten samples a batch: units of 4 t, so that [1 … 4], [5 … 8] and [9] are done one after the other.
@@ -32,6 +33,13 @@ class PowerCutError(Exception):
 def network_of(denoiser: Denoiser) -> Net:
     assert isinstance(denoiser.network, Net)
     return denoiser.network
+
+
+@pytest.fixture(autouse=True)
+def in_twos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of probes and spot checks have two samples at most, so that a test can tell the work by its size."""
+    monkeypatch.setattr("dpstride.statistics.probes.LARGE", 2)
+    monkeypatch.setattr("dpstride.statistics.estimate.SPOTS", 2)
 
 
 def stop_at(denoiser: Denoiser, t: int, error: BaseException) -> None:
@@ -82,7 +90,7 @@ def test_finished_units_survive_whatever_stops_the_work(
     assert [found.name for found in tmp_path.iterdir()] == ["checkpoint"]
     calls = go_on(denoiser)
     assert_identical(run(kind, denoiser=denoiser, batch_size=BATCH, checkpoint=path), expected)
-    assert (len(calls), worked_at(calls)) == (PASSES, [])  # a complete file needs the probes only
+    assert (len(calls), worked_at(calls)) == (PASSES + 1, [])  # a complete file needs probes and spot checks only
 
 
 def test_nothing_is_written_when_nothing_was_done(tmp_path: Path) -> None:
@@ -168,7 +176,8 @@ def test_a_network_that_counts_itself_can_be_resumed(tmp_path: Path) -> None:
     stopping[0] = False
     network = Counting()
     estimate(Denoiser(network, PROCESS), IMAGES, batch_size=BATCH, checkpoint=path, progress=False)
-    assert network.count == 5 * 37 + EVALUATIONS
+    probes = EVALUATIONS - LARGE + 2
+    assert network.count == 5 * 37 + probes + 2 + OF_UNIT  # spot checks of what was there, and of the first unit
 
 
 # --- other work, and other runs ---------------------------------------------------------------------------------------
@@ -213,7 +222,7 @@ def test_a_checkpoint_with_other_weights_version_or_range_is_refused(
     path, denoiser = tmp_path / "checkpoint", denoiser_of()
     run(denoiser=denoiser, checkpoint=path)
     with monkeypatch.context() as patch:
-        patch.setattr("dpstride.statistics.rows.__version__", "99")
+        patch.setattr("dpstride.statistics.identity.__version__", "99")
         with pytest.raises(ValueError, match=r"holds other work: version \(there '\S+', here '99'\) differ"):
             run(denoiser=denoiser, checkpoint=path)
     with torch.no_grad():

@@ -30,6 +30,8 @@ from dpstride.runs.behaviour import Behaviour, sketch
 from dpstride.runs.identity import OtherWorkError, check_identity
 from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics.artefact import read_safetensors, write_safetensors
+from dpstride.statistics.probes import EVALUATIONS
+from dpstride.statistics.spots import SPOTS, Kept
 from mixture_model import write_mixture
 from small_network import assert_identical
 
@@ -341,7 +343,7 @@ def test_statistics_of_find_are_reused_in_python_and_the_other_way_round(written
     network = denoiser.network
     denoiser.network = denoiser._run = lambda x, time: (calls.append(len(x)), network(x, time))[1]
     again = estimate(denoiser, choosing, data_range=choosing.data_range, progress=False, reuse=found)
-    assert max(calls) <= 2  # nothing but probes
+    assert sum(calls) == EVALUATIONS + SPOTS  # nothing but probes and spot checks
     assert again.model["name"] == "what I call it" != found.model["name"]
     np.testing.assert_array_equal(again.squared_error, found.squared_error)
     # What Python begins under any name, the command finishes.
@@ -557,3 +559,92 @@ def test_probes_look_at_samples_of_different_conditioning() -> None:
         estimate(one, (images, labels), progress=False)
     each = Denoiser(lambda x, time, y: 0.5 * x + 0.05 * y.reshape(-1, 1, 1), PROCESS, predicts="x0")
     estimate(each, (images, labels), progress=False)
+
+
+# --- edits that spare the probes ------------------------------------------------------------------------------------------
+
+PROBED = (1, 4, 8, 12)  # grid indices of the probes on this grid
+ELSEWHERE = (
+    r"holds work of a model that behaves otherwise: computed again, at t = (2|3|5|6|7|9|10|11) the (error of x0_hat|sum of "
+    r"phi) on sample \d is \S+ and not \S+, where rounding may change it by \S+ \(float\d+\), though its weights and its "
+    r"outputs on the probes are the same: .* have changed\. Undo that to go on\. (Give another output|Estimate without reuse)"
+)
+
+
+def sparing(net: Callable[[Tensor, Tensor], Tensor], change: Callable[[Tensor], Tensor]) -> Any:
+    """The network, changed wherever the probes do not look."""
+
+    def edited(x: Tensor, time: Tensor) -> Tensor:
+        out = net(x, time)
+        probed = torch.isin(time, torch.tensor(PROBED) - 1)
+        return torch.where(probed.reshape(-1, *[1] * (x.ndim - 1)), out, change(out))
+
+    return edited
+
+
+def learned(x: Tensor, time: Tensor) -> Tensor:
+    return torch.cat([torch.tanh(x), 0.2 * torch.cos(x)], 1)
+
+
+SPARING: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "x0": (sparing(Net(), lambda out: out), sparing(Net(), lambda out: 1.01 * out), {}),
+    "eps": (
+        sparing(Net(), lambda out: out),
+        sparing(Net(), lambda out: out + 1e-3),
+        {"predicts": "eps", "clip": (-1e3, 1e3)},
+    ),
+    "v, clipped": (
+        sparing(Net(), lambda out: out),
+        sparing(Net(), lambda out: 0.99 * out),
+        {"predicts": "v", "clip": (-1.0, 1.0)},
+    ),
+    "variance": (
+        learned,
+        sparing(learned, lambda out: torch.cat([out[:, :3], 1.01 * out[:, 3:]], 1)),
+        {"variance": "learned_range"},
+    ),
+    "not finite": (sparing(Net(), lambda out: out), sparing(Net(), lambda out: out * torch.nan), {}),
+}
+
+
+@pytest.mark.parametrize("edit", SPARING)
+def test_an_edit_that_spares_the_probes_is_found_in_rows_that_are_taken_over(
+    edit: str, tmp_path: Path, stopped: Callable[[Denoiser, Path], None]
+) -> None:
+    before, after, options = SPARING[edit]
+    assert tuple(sorted(run(denoiser_of(before, **options)).behaviour.t)) == PROBED  # type: ignore[union-attr]
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    stopped(denoiser_of(before, **options), begun)
+    finished = run(denoiser_of(before, **options), checkpoint=done)
+    for where in ({"checkpoint": begun}, {"checkpoint": done}, {"reuse": finished, "steps": [1, 5, T]}):
+        with pytest.raises(OtherWorkError, match=ELSEWHERE):
+            run(denoiser_of(after, **options), **where)
+    # The unedited model goes on, at any batch size.
+    assert_identical(run(denoiser_of(before, **options), checkpoint=begun), finished)
+    for batch_size in (1, 3, 64):
+        assert_identical(run(denoiser_of(before, **options), checkpoint=done, batch_size=batch_size), finished)
+
+
+def test_every_row_can_be_drawn_and_draws_are_spread_over_all() -> None:
+    kept = Kept.of_statistics(run(denoiser_of(Net())))
+    drawn = [kept.draw(6) for _ in range(200)]
+    assert {int(t) for times, _ in drawn for t in times} == set(range(1, T + 1))
+    assert {int(column) for _, columns in drawn for column in columns} == set(range(9))
+    for times, _ in drawn:  # one of every two rows, since there are 12
+        assert [(int(t) - 1) // 2 for t in times] == list(range(6))
+
+
+def test_an_edit_at_one_t_for_half_of_all_samples_is_found_sooner_or_later() -> None:
+    """Sixteen places hold t = 2 once at least, and half of all samples: two hundred runs cannot all miss it."""
+    known = run(denoiser_of(Net()))
+
+    def edited(x: Tensor, time: Tensor, net: Net = Net()) -> Tensor:  # noqa: B008
+        out = net(x, time)
+        return torch.where((time == 1)[:, None, None] & (x.mean((1, 2), keepdim=True) > 0), out + 1e-2, out)
+
+    def again_and_again() -> None:
+        for _ in range(200):
+            run(denoiser_of(edited), reuse=known)
+
+    with pytest.raises(OtherWorkError, match="behaves otherwise: computed again, at t = 2"):
+        again_and_again()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dpstride import Denoiser, ForwardProcess, Statistics, bits_per_dim, estimate, estimate_trajectory, even_stride
 from dpstride.statistics.probes import EVALUATIONS, PASSES, probe_on_noise
+from dpstride.statistics.spots import OF_UNIT
 
 pytestmark = pytest.mark.attack("networks that misbehave quietly")
 
@@ -412,10 +413,10 @@ def test_probes_are_as_many_as_is_said() -> None:
         return honest(x, time)
 
     run(network)
-    assert sum(calls) == EVALUATIONS + T * COUNT
+    assert sum(calls) == EVALUATIONS - 1 + OF_UNIT + T * COUNT  # a batch of 7 instead of 8
     calls.clear()
     run(network, batch_size=1)
-    assert sum(calls) == 8 + T * COUNT
+    assert sum(calls) == 9 + T * COUNT
 
 
 def test_two_that_do_not_fit_into_memory_are_passed_one_by_one() -> None:
@@ -427,3 +428,73 @@ def test_two_that_do_not_fit_into_memory_are_passed_one_by_one() -> None:
     with pytest.warns(UserWarning, match="Out of memory"):
         found = run(small)
     np.testing.assert_allclose(found.squared_error, run(honest).squared_error, rtol=1e-12)
+
+
+# --- batches above two, and outputs that are remembered ------------------------------------------------------------------
+
+
+class Memory:
+    """Returns again what it gave for these times and this shape, all of it or a part, ever or the last time."""
+
+    def __init__(self, part: float, last_only: bool) -> None:
+        self.part, self.last_only = part, last_only
+        self.kept: dict[Any, Tensor] = {}
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        key = (tuple(time.tolist()), tuple(x.shape))
+        if self.last_only and key not in self.kept:
+            self.kept.clear()
+        out = honest(x, time)
+        return (1.0 - self.part) * out + self.part * self.kept.setdefault(key, out)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7])
+@pytest.mark.parametrize("last_only", [False, True])
+def test_outputs_remembered_by_time_and_shape_are_found(last_only: bool, batch_size: int) -> None:
+    with pytest.raises(
+        ValueError, match=r"right after another sample at the same t = 8 .*it remembers something by time"
+    ):
+        run(Memory(1.0, last_only), batch_size=batch_size)
+
+
+@pytest.mark.parametrize("last_only", [False, True])
+def test_a_part_of_an_output_that_is_remembered_is_found(last_only: bool) -> None:
+    with pytest.raises(ValueError, match=r"it remembers something by time or shape|other samples in its batch"):
+        run(Memory(0.01, last_only))
+
+
+def above(size: int, wrong: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, time: honest(x, time) + (wrong(x, time) if len(x) > size else 0.0)
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, time: 1e-3 * x.mean(0, keepdim=True),
+        lambda x, time: x[:1],
+        lambda x, time: 0.01 * x[-1:],
+        lambda x, time: 0.01 * x.std(),
+    ],
+    ids=["mean", "first", "last", "std"],
+)
+def test_a_network_that_mixes_only_larger_batches_is_refused(size: int, wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"another output in a batch of 7 than alone \(by .*depend on the batches"):
+        run(above(size, wrong))
+    np.testing.assert_array_equal(run(above(size, wrong), batch_size=size).squared_error[0], 0.0)
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_one_time_for_larger_batches_alone_gets_batches_of_one_time(take: str) -> None:
+    def one(x: Tensor, time: Tensor) -> Tensor:
+        return torch.sin(x + (0.05 * float(TAKES[take](time)) if len(x) > 2 else 0.05 * per_sample(time, x)))
+
+    np.testing.assert_allclose(run(one).squared_error, run(honest).squared_error, rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [8, 20, 40])
+def test_a_network_that_mixes_only_the_largest_batches_is_refused_at_the_first_unit(size: int) -> None:
+    network = above(size, lambda x, time: 1e-3 * x.mean(0, keepdim=True))
+    with pytest.raises(ValueError, match=r"in a batch of up to 64 than alone, .*alone, at t = .* smaller batch size"):
+        run(network, batch_size=64)
+    run(network, batch_size=8)

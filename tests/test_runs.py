@@ -235,7 +235,8 @@ def test_the_same_options_go_on_and_leave_the_same_bytes(place: Path, out: Path)
     assert _run([*FIND, "-q"]) == 0
     assert _run([*FIND, "--overwrite", "-q"]) == 0
     assert contents(place / "out") == before
-    assert passes() - done == 8 * PASSES  # probes of two runs, each with three rounds that choose and one that scores
+    # Of two runs: probes of three rounds that choose and one that scores, and spot checks, of the last of the three twice.
+    assert passes() - done == 2 * (4 * PASSES + 5)
     names = {
         name: json.loads(before[name]) for name in ("run.json", "comparison.json", "adaptive.json", "schedules.json")
     }
@@ -283,7 +284,9 @@ def test_overwriting_uses_statistics_of_the_same_model_data_and_seed_again(place
     (place / "out" / "notes.txt").write_text("mine")
     done = passes()
     assert _run([*FIND, "--every-step", "--variance", "upper", "--overwrite", "-q"]) == 0
-    assert passes() - done == 2 * PASSES  # another variance asks nothing of the network but its probes
+    assert passes() - done == 2 * (
+        PASSES + 1
+    )  # another variance asks nothing of the network but probes and spot checks
     found = contents(place / "out")
     assert found.pop("notes.txt") == b"mine"
     assert _run([*FIND[:4], "fresh", *FIND[5:], "--every-step", "--variance", "upper", "-q"]) == 0

@@ -121,8 +121,15 @@ class Denoiser:
         """x̂_0 (and φ) at ``x_t`` [B, *shape], one network pass; ``t`` is a grid index or one per sample [B]."""
         index = self._index_of(t, x_t.shape[0])
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
+        return self._prediction(x_t, index, self._output(x_t, index, conditioning, self._run))
+
+    def predict_from(self, output: Tensor, x_t: Tensor, t: int | Tensor) -> Prediction:
+        """x̂_0 (and φ) at ``x_t`` where the network's own ``output`` is known, from `response`."""
+        x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
+        return self._prediction(x_t, self._index_of(t, x_t.shape[0]), output)
+
+    def _prediction(self, x_t: Tensor, index: Tensor, output: Tensor) -> Prediction:
         f_t, g_t = (array[index].reshape(-1, *([1] * (x_t.ndim - 1))) for array in (self._f, self._g))
-        output = self._output(x_t, index, conditioning, self._run)
         self._check_finite(output, index)
         # A copy, whatever the precision: a network may return the same tensor every time, with other numbers in it.
         output = output.to(device=self.device, dtype=self.algebra_dtype, copy=True)

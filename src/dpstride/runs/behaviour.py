@@ -82,7 +82,7 @@ class Behaviour:
         if not found:
             return "its probe inputs are others"
         far, t = max(found)
-        allowed, why = self._allowed(now)
+        allowed, why = self.tolerance(now)
         if far <= allowed:
             return None
         return (
@@ -94,7 +94,8 @@ class Behaviour:
         gap = math.dist(self.sketches[place], now.sketches[other])
         return gap / max(self.sizes[place], now.sizes[other], 1e-300)
 
-    def _allowed(self, now: Behaviour) -> tuple[float, str]:
+    def tolerance(self, now: Behaviour) -> tuple[float, str]:
+        """The part of an output's size by which rounding may have changed it, and where both were computed, in words."""
         same = (self.device, self.torch) == (now.device, now.torch)
         least = max((SAME_PLACE if same else ELSEWHERE)[each.precision] for each in (self, now))
         where = "" if same else f", on {now.device} with torch {now.torch} after {self.device} with torch {self.torch}"

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from ..denoiser import Denoiser
-from ..runs.identity import check_identity
+from ..runs.behaviour import Behaviour
+from ..runs.identity import OtherWorkError, check_identity
 from ..runs.lock import ProgressError
 from ..runs.progress import Progress
 from ..runs.storage import Arrays, is_replaceable
@@ -33,7 +34,10 @@ from .noise import check_seed
 from .passes import Passes, warn_about_clipping
 from .place import check_evaluated
 from .rows import Rows
+from .spots import OF_UNIT, SPOTS, Kept, deviation, of_another_model, of_batches
 from .units import Unit, cut
+
+REMEDY = "Give another output, or remove it."
 
 
 def estimate(
@@ -51,8 +55,9 @@ def estimate(
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
-    Before that, every call passes the probes (`dpstride.statistics.probes`, 20 evaluations), which find a network that is
-    random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one.
+    Before that, every call passes the probes (`dpstride.statistics.probes`, 29 evaluations), which find a network that is
+    random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one. Rows that
+    are taken over are computed again at a few places (`dpstride.statistics.spots`, 16 evaluations).
 
     In a launch of several processes (`dpstride.runs.workers.join`) the work is spread over them; all get the same
     result, which is that of one process, bit for bit.
@@ -159,15 +164,15 @@ class _Work:
         self.skip_nonfinite, self.show = skip_nonfinite, show
         self.workers = current()
         self.passes = Passes(denoiser, data, seed, batch_size, skip_nonfinite)
-        probed = self.passes.probe()
-        self.mixes = probed.mixes
+        self.probed = self.passes.probe()
+        self.mixes = self.probed.mixes
         # After the probes, so that what a network makes on its first call (a cache, a lazy weight) is there.
-        self.identity = identity_of(denoiser, data, seed, probed.behaviour)
+        self.identity = identity_of(denoiser, data, seed, self.probed.behaviour)
 
     def lead(self, path: Path | None, reuse: Statistics | None, whole: bool) -> Statistics:
         """What the main process does: find what is there, have the rest computed, and if ``whole`` fill and write."""
         self.workers.agree(self.identity)
-        known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.")]
+        known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.", spots=whole)]
         folder = None if path is None else artefact.progress_folder(path)
         if path is not None and path.exists() and (found := _found(path)) is not None:
             known.append(self._checked(found, path))
@@ -205,12 +210,35 @@ class _Work:
     def _ours(self, statistics: Statistics) -> Statistics:
         return replace(statistics, process=self.denoiser.process)  # files do not hold its functions
 
-    def _checked(self, found: Statistics, where: Any, remedy: str = "Give another output, or remove it.") -> Statistics:
+    def _checked(self, found: Statistics, where: Any, remedy: str = REMEDY, spots: bool = True) -> Statistics:
         theirs = identity_of_statistics(found)
         if self.skip_nonfinite:
             theirs.pop("skipped", None)
         self.identity = check_identity(where, theirs, self.identity, remedy)
+        if spots:
+            self._check_spots(Kept.of_statistics(found), where, remedy)
         return found
+
+    def _check_spots(self, kept: Kept, where: Any, remedy: str = REMEDY) -> None:
+        """Refuse rows of ``where`` that this model does not give, by a few of their numbers computed again."""
+        there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
+        tolerance = max(there.tolerance(now)[0], self.probed.slack)
+        at_once = self.passes.batch_size if self.mixes else 1
+        if (found := deviation(self.passes, kept, tolerance, SPOTS, at_once)) is not None:
+            raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {remedy}")
+
+    def _check_done(self, rows: Rows, done: list[Unit], unit: Unit, count: int) -> None:
+        """Add a unit to those that are ``done``; refuse what a sample alone does not give, or not in this process."""
+        done.append(unit)
+        now = self.probed.behaviour
+        if len(done) == 1 and self.batch_size > 2:
+            tolerance = max(now.tolerance(now)[0], self.probed.slack)
+            if (found := deviation(self.passes, Kept.of_rows(rows, [unit]), tolerance, OF_UNIT)) is not None:
+                raise ValueError(of_batches(found, self.batch_size))
+        if len(done) == count and self.workers.size > 1:
+            self._check_spots(
+                Kept.of_rows(rows, done), "A worker", "Start every process with the same model, data and options."
+            )
 
     def _rows(self, known: list[Statistics], progress: Progress | None) -> Rows:
         """Rows with everything that is wanted; what is there already is not computed again."""
@@ -219,12 +247,15 @@ class _Work:
             skipped.update(n for statistics in known for n in statistics.skipped)
             for _, arrays in _pieces(progress):
                 skipped.update(_nonfinite(arrays))
+        checked = False
         while True:
             rows = Rows(self.denoiser, self.data, self.identity, tuple(sorted(skipped)))
             for statistics in known:
                 rows.take_over(statistics)
-            for unit, arrays in _pieces(progress):
-                rows.add(unit, arrays)
+            added = [unit for unit, arrays in _pieces(progress) if rows.add(unit, arrays)]
+            if progress is not None and not checked:
+                self._check_spots(Kept.of_rows(rows, added), progress.folder)
+                checked = True
             if not (found := self._compute(rows, progress)):
                 return rows
             skipped |= found
@@ -249,11 +280,13 @@ class _Work:
             disable=None if self.show else True,
             dynamic_ncols=True,
         ) as bar:
+            done: list[Unit] = []
             for unit, arrays in self.workers.map(self.passes.run, units, self.passes.denoiser.at_once):
+                if rows.add(unit, arrays):
+                    self._check_done(rows, done, unit, len(units))
                 if progress is not None:
                     progress.write(json.dumps(astuple(unit)), arrays)
                 found.update(_nonfinite(arrays))
-                rows.add(unit, arrays)
                 bar.update(sizes[unit])
         return found
 

@@ -92,7 +92,7 @@ class Passes:
         return probe(self.denoiser, self._probe_inputs, samples, self.batch_size)
 
     def _probe_inputs(self, t: Indices, samples: Indices) -> tuple[Tensor, Any]:
-        x_t, batch = self._noisy(t, samples)
+        x_t, batch = self.noisy(t, samples)
         return x_t, batch.conditioning
 
     # --- one batch ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Passes:
             return self.data.batch(first, last, device, dtype)
         return self.data.take(samples.tolist()).batch(0, len(samples), device, dtype)
 
-    def _noisy(self, t: Indices, samples: Indices) -> tuple[Tensor, Batch]:
+    def noisy(self, t: Indices, samples: Indices) -> tuple[Tensor, Batch]:
         """x_t = f_t x_0 + g_t ε, with the noise of each (t, sample)."""
         batch = self._batch(samples)
         # Noise is drawn in runs of consecutive samples of one t.
@@ -130,7 +130,7 @@ class Passes:
 
     def _pass(self, t: Indices, samples: Indices, rows: dict[int, _Row]) -> dict[int, _Sums]:
         """One network pass, and what each of its t has of it."""
-        x_t, batch = self._noisy(t, samples)
+        x_t, batch = self.noisy(t, samples)
         prediction = self.denoiser(x_t, torch.from_numpy(t), batch.conditioning)
         e = (batch.x - prediction.x0_hat).flatten(1)
         starts = np.flatnonzero(np.diff(t, prepend=-1)).tolist()

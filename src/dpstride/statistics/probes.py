@@ -2,8 +2,9 @@
 
 Everything else here takes for granted that a network is a function of (x, time, conditioning), sample by sample. One that
 is random, keeps something between calls, or mixes the samples of a batch would give wrong numbers without a word, so four
-inputs are passed alone, in batches of two, and alone again: `EVALUATIONS` network evaluations. Batches of the same size
-differ only in the other sample, so an honest network's rounding is the same in both and does not blur the comparison.
+inputs are passed alone, in batches of two, in one of eight, and alone again: `EVALUATIONS` network evaluations. Batches of
+two differ only in the other sample, so an honest network's rounding is the same in both and does not blur the comparison.
+A fifth input differs from the first in x alone, and comes right after it: who remembers outputs by time is found out.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Inputs = Callable[[Indices, Indices], tuple[Tensor, Any]]  # x_t and conditioning of grid indices and samples
 COUNT = 4
-PASSES, EVALUATIONS = 14, 20  # 4 alone, 3 batches of two at one t, 3 at several, 4 alone again; 8 for a batch size of 1
+LARGE = 8  # samples in the largest batch, if the work has such
+# 4 alone and one more, 3 batches of two at one t, 3 at several, one large one, 4 alone again; 9 for a batch size of 1.
+PASSES, EVALUATIONS = 16, 21 + LARGE
 IN_BATCH = 0.05  # of an output's size: 16 bits round that much between a batch of one and one of two
+ROUNDED = 10.0  # times `SAME_PLACE`, or what a batch of two rounds: what a larger batch may round
 ON_DEVICES = 1e-3  # graphics cards may take TF32 for float32, and another way to add up at every call
 NOT_FINITE = 1e4  # stands for NaN and infinity, which are the work's own to find and name,
 LARGEST = 1e100  # and for numbers whose squares would overflow
@@ -36,10 +40,11 @@ LARGEST = 1e100  # and for numbers whose squares would overflow
 
 @dataclass(frozen=True)
 class Probed:
-    """How a model behaves, and whether a batch may hold several t."""
+    """How a model behaves, whether a batch may hold several t, and by how much of its size an output may round."""
 
     behaviour: Behaviour
     mixes: bool
+    slack: float
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,9 @@ def probe(denoiser: Denoiser, inputs: Inputs, samples: Sequence[int], batch_size
         indices = np.asarray(times, dtype=np.int64)
         return _respond(denoiser, *inputs(indices, who[list(places)]), indices)
 
-    alone = [at([t[i]], [i]) for i in range(COUNT)]
+    alone = [at([t[0]], [0])]
+    beside = at([t[0]], [1])
+    alone += [at([t[i]], [i]) for i in range(1, COUNT)]
     together = mixed = None
     if batch_size > 1:
         together = _pairs(lambda a, b: at([t[0], t[0]], [a, b]))
@@ -97,11 +104,21 @@ def probe(denoiser: Denoiser, inputs: Inputs, samples: Sequence[int], batch_size
         ]
     rounding = max((_apart(one.row(0), other) for one, other in pairs), default=0.0)
     if rounding > IN_BATCH:
-        raise ValueError(
-            f"The network gives a sample another output in a batch of two than alone (by {rounding:.2g} of its size), so "
-            "that every result would depend on the batches. Look for a squeeze() that drops the batch's dimension, for a "
-            "sum over it, or for one label taken for all."
-        )
+        raise ValueError(_in_batches(rounding, 2))
+    allowed = min(IN_BATCH, ROUNDED * max(slack, rounding))
+    if together is None and np.array_equal(beside.values, alone[0].values):  # a constant, or an output kept from before
+        together = _pairs(lambda a, b: at([t[0], t[0]], [a, b]))
+        if together is not None and _disturbed(together) > slack:
+            together = None  # batches are not what it is made for, and there will be none
+    if together is not None and (far := _apart(beside.row(0), together[0].row(1))) > allowed:
+        raise ValueError(_remembers(far, t[0]))
+    if batch_size > 2:
+        size = min(LARGE, batch_size)
+        mixes = mixes and _in_large(lambda places: at([t[i] for i in places], places), alone, size, True) <= allowed
+        if not mixes:
+            far = _in_large(lambda places: at([t[0]] * size, places), [alone[0], beside], size)
+            if far > allowed:
+                raise ValueError(_in_batches(far, size))
     behaviour = Behaviour(
         t=t,
         samples=tuple(who.tolist()),
@@ -114,7 +131,7 @@ def probe(denoiser: Denoiser, inputs: Inputs, samples: Sequence[int], batch_size
         device=_device_name(denoiser.device),
         torch=torch.__version__,
     )
-    return Probed(behaviour, mixes)
+    return Probed(behaviour, mixes, slack)
 
 
 def probe_on_noise(denoiser: Denoiser, conditioning: Any, count: int, batch_size: int) -> Probed:
@@ -166,6 +183,22 @@ def _disturbed(batches: list[_Outputs]) -> float:
     return max(_apart(first.row(0), other_second.row(0)), _apart(first.row(1), other_first.row(1)))
 
 
+def _in_large(
+    respond: Callable[[list[int]], _Outputs], alone: list[_Outputs], size: int, may_refuse: bool = False
+) -> float:
+    """How far the outputs ``alone`` move in a batch of so many of the same inputs; 0 if that does not fit into memory."""
+    places = [i % len(alone) for i in range(size)]
+    try:
+        found = respond(places)
+    except Exception as error:
+        if is_out_of_memory(error):
+            return 0.0
+        if may_refuse:
+            return np.inf
+        raise
+    return max(_apart(alone[i].row(0), found.row(place)) for place, i in enumerate(places))
+
+
 def _respond(denoiser: Denoiser, x_t: Tensor, conditioning: Any, t: Indices) -> _Outputs:
     output = denoiser.response(x_t, torch.from_numpy(t), conditioning)
     values = output.flatten(1).to(device="cpu", dtype=torch.float64, copy=True).numpy()
@@ -200,6 +233,23 @@ def _not_repeatable(far: float, t: int, random: bool) -> str:
     return (
         f"{found}: it keeps something between calls, or draws random numbers of its own, so results would depend on the "
         "order of the work. Make it a function of (x, time, conditioning) alone; modules in training mode need .eval()."
+    )
+
+
+def _remembers(far: float, t: int) -> str:
+    return (
+        f"The network gave a sample another output right after another sample at the same t = {t} than in a batch (by "
+        f"{far:.2g} of its size): it remembers something by time or shape, whatever x is. Turn that cache off, or let it hold "
+        "only what does not depend on x."
+    )
+
+
+def _in_batches(far: float, size: int) -> str:
+    count = "two" if size == 2 else size
+    return (
+        f"The network gives a sample another output in a batch of {count} than alone (by {far:.2g} of its size), so that every "
+        "result would depend on the batches. Look for a squeeze() that drops the batch's dimension, for a sum over it, or for "
+        "one label taken for all."
     )
 
 

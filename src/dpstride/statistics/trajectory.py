@@ -62,7 +62,7 @@ def estimate_trajectory(
 ) -> Trajectory:
     """Follow a teacher from ``samples`` noises to clean data, T network evaluations each, and tabulate jumps.
 
-    Before that, the probes are passed (`dpstride.statistics.probes`, 20 evaluations). A cheaper teacher is one on fewer
+    Before that, the probes are passed (`dpstride.statistics.probes`, 29 evaluations). A cheaper teacher is one on fewer
     steps: pass ``denoiser.on_grid(denoiser.process.subset(steps))``.
 
     Args:

@@ -1,0 +1,148 @@
+"""Stage 3. Spot checks: a few (t, sample) of rows that are taken over are computed again and compared with what was kept.
+
+Probes are the same in every run, so that they can be compared; an edit that spares their inputs would pass them. The places
+here are drawn anew in every run, spread over the rows that are there, so no edit can know them. Also checked in this way,
+sample by sample, is the first work of every process: its batches are as large as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..runs.behaviour import Behaviour
+from .artefact import Statistics
+from .coordinate import output_gain
+from .passes import Passes
+from .rows import Rows
+from .units import Unit, batches
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+SPOTS = 16  # of rows that are taken over
+OF_UNIT = 2  # of a unit that was just computed
+ALGEBRA = 100.0  # units in the last place by which sums over dimensions may differ
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Numbers of single samples that are there: of rows ``t``, each on the columns ``first`` … ``last`` − 1."""
+
+    t: Indices
+    first: Indices
+    last: Indices
+    samples: Indices  # numbers of the samples in all columns
+    squared_error: Array
+    fraction_sum: Array | None
+
+    @classmethod
+    def of_statistics(cls, found: Statistics) -> Kept:
+        """All evaluated rows of finished statistics."""
+        t = np.flatnonzero(found.evaluated)
+        samples = np.setdiff1d(np.arange(found.samples + len(found.skipped)), found.skipped)
+        ends = np.zeros_like(t), np.full_like(t, found.samples)
+        return cls(t, *ends, samples, found.squared_error, found.fraction_sum)
+
+    @classmethod
+    def of_rows(cls, rows: Rows, units: Sequence[Unit]) -> Kept:
+        """What rows have got of ``units``."""
+        t = np.array([t for unit in units for t in unit.steps], dtype=np.int64)
+        number = np.array([unit.range for unit in units for _ in unit.steps], dtype=np.int64)
+        order = np.argsort(t, kind="stable")
+        t, number = t[order], number[order]
+        first, last = (
+            np.array([getattr(columns, end) for columns in rows.columns])[number] for end in ("start", "stop")
+        )
+        samples = np.setdiff1d(np.arange(len(rows.data)), rows.skipped)
+        return cls(t, first, last, samples, rows.plain["squared_error"], rows.plain.get("fraction_sum"))
+
+    def draw(self, count: int) -> tuple[Indices, Indices]:
+        """Grid indices and columns of ``count`` places, spread evenly over the rows; others in every run."""
+        rng = np.random.default_rng()
+        at = ((rng.random() + np.arange(count)) * (self.t.size / count)).astype(np.int64)
+        return self.t[at], rng.integers(self.first[at], self.last[at])
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The place where what is computed now is farthest from what was kept, beyond rounding."""
+
+    t: int
+    sample: int
+    kept: float
+    now: float
+    allowed: float
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"at t = {self.t} the {self.name} on sample {self.sample} is {self.now:.6g} and not {self.kept:.6g}, where "
+            f"rounding may change it by {self.allowed:.2g}"
+        )
+
+
+def deviation(passes: Passes, kept: Kept, tolerance: float, count: int = SPOTS, at_once: int = 1) -> Deviation | None:
+    """Compute ``count`` places again, in batches of ``at_once``; None if all are what was kept, but for rounding.
+
+    If an output is off by ``tolerance`` of its size, then x̂_0 is by that over the root of `output_gain` (clipping makes it
+    less), the root of Σ e² by no more, and Σ φ by half of the root of dims times as much as the output.
+    """
+    if kept.t.size == 0:
+        return None
+    t, columns = kept.draw(count)
+    gain = np.sqrt(output_gain(passes.process, passes.denoiser.predicts))
+    worst: tuple[float, Deviation] | None = None
+    for part in batches(count, at_once):
+        for place, (error, fraction, size) in zip(
+            range(part.start, part.stop), _numbers(passes, t[part], kept.samples[columns[part]]), strict=True
+        ):
+            index, column = int(t[place]), int(columns[place])
+            slack = tolerance * size
+            pairs = [("error of x0_hat", error, float(kept.squared_error[index, column]) ** 0.5, slack / gain[index])]
+            if kept.fraction_sum is not None:
+                dims = float(np.prod(passes.data.shape))
+                pairs.append(("sum of phi", fraction, float(kept.fraction_sum[index, column]), 0.5 * dims**0.5 * slack))
+            for name, now, before, allowed in pairs:
+                allowed += ALGEBRA * torch.finfo(passes.denoiser.algebra_dtype).eps * abs(before)
+                far = abs(now - before) / max(allowed, 1e-300)
+                if not far <= 1.0 and (worst is None or not far <= worst[0]):
+                    found = Deviation(index, int(kept.samples[column]), before, now, allowed, name)
+                    worst = far, found
+    return None if worst is None else worst[1]
+
+
+def _numbers(passes: Passes, t: Indices, samples: Indices) -> list[tuple[float, float, float]]:
+    """The root of Σ e², Σ φ and the norm of the network's output, of each (t, sample); NaN where that is not finite."""
+    x_t, batch = passes.noisy(t, samples)
+    index = torch.from_numpy(t)
+    output = passes.denoiser.response(x_t, index, batch.conditioning)
+    finite = torch.isfinite(output).flatten(1).all(1).tolist()
+    output = torch.nan_to_num(output, 0.0, 0.0, 0.0)
+    prediction = passes.denoiser.predict_from(output, x_t, index)
+    errors = (batch.x - prediction.x0_hat).flatten(1).norm(dim=1).tolist()
+    fractions = [0.0] * len(t) if prediction.fraction is None else prediction.fraction.flatten(1).sum(1).tolist()
+    sizes = output.flatten(1).double().norm(dim=1).tolist()
+    found = zip(errors, fractions, sizes, finite, strict=True)
+    return [(*each, size) if good else (np.nan, np.nan, 0.0) for *each, size, good in found]
+
+
+def of_another_model(found: Deviation, there: Behaviour, now: Behaviour) -> str:
+    """What to say of rows that the model of ``now`` does not give."""
+    _, why = there.tolerance(now)
+    return (
+        f"holds work of a model that behaves otherwise: computed again, {found} ({why}), though its weights and its outputs on "
+        "the probes are the same: its code, its attributes or its settings have changed"
+    )
+
+
+def of_batches(found: Deviation, size: int) -> str:
+    """What to say of a unit whose batches had ``size`` samples."""
+    return (
+        f"The network gives a sample another output in a batch of up to {size} than alone, so that every result would depend "
+        f"on the batches: alone, {found}. Look for whatever it does with large batches only (parts that it is cut into, a "
+        "statistic over the batch), or use a smaller batch size."
+    )
