@@ -24,6 +24,7 @@ STAGES = {
     "calling": 2,
     "compiling": 2,
     "denoiser": 2,
+    "samplers": 3,
     "statistics": 3,
     "fitted": 4,
     "schedule": 4,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from . import __version__
 from .fitted import Fitted
-from .options import GIVEN
+from .options import DEFAULT_SAMPLER, GIVEN, Sampler
 from .process import ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
@@ -71,6 +71,11 @@ class Schedule:
     def budget(self) -> int:
         """Number of refinement steps = network evaluations when sampling."""
         return len(self.steps) - 1
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler that the path is for."""
+        return _sampler_of(self.options)
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -193,6 +198,11 @@ class ScheduleSet:
     def budgets(self) -> list[int]:
         """Budgets, ascending."""
         return sorted(self.entries)
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler that the paths are for."""
+        return _sampler_of(self.options)
 
     @property
     def best_budget(self) -> int:
@@ -319,6 +329,11 @@ def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
             f"{path[-1] if path else None}."
         )
     return path
+
+
+def _sampler_of(options: Mapping[str, Any]) -> Sampler:
+    sampler: Sampler = options.get("sampler", DEFAULT_SAMPLER)
+    return sampler
 
 
 def _same_process(one: Schedule | ScheduleSet, other: Schedule | ScheduleSet) -> bool:

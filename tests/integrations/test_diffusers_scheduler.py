@@ -340,7 +340,7 @@ def test_refusals():
         make(diffusers.DDPMScheduler(T, thresholding=True))
     with pytest.raises(ValueError, match="needs schedules"):
         DPStrideScheduler.from_config(diffusers.DDPMScheduler(T).config)
-    with pytest.raises(ValueError, match="'ddim' or 'dpmpp_2m', not 'heun'"):
+    with pytest.raises(ValueError, match="'ddim', 'dpmpp_2m', not 'heun'"):
         make(sampler="heun")
     with pytest.raises(ValueError, match="variance must be"):
         make(variance="fixed_small")

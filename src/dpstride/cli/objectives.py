@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..options import DEFAULT_ODE_SAMPLER, ODE_SAMPLERS
 from ..pipeline import cost_options, named
 from ..runs.folder import RECORD, Needed, begin, discard
 from .console import emit
@@ -40,8 +41,8 @@ objective = options(
     ),
     click.option(
         "--sampler",
-        type=click.Choice(["ddim", "dpmpp_2m"]),
-        default="ddim",
+        type=click.Choice(ODE_SAMPLERS),
+        default=DEFAULT_ODE_SAMPLER,
         show_default=True,
         help="Deterministic sampler of --objective trajectory.",
     ),
@@ -171,11 +172,12 @@ def check_objective(objective: str) -> None:
 
 def check_request(teacher: Denoiser, request: Request) -> None:
     """Refuse what would be refused after hours of work."""
+    from ..samplers import find
     from ..statistics.trajectory import PAIRED
 
     limit, reason = teacher.process.T, "the teacher's steps"
-    if request.objective == "trajectory" and request.sampler == "dpmpp_2m" and limit > PAIRED:
-        limit, reason = PAIRED, "the steps of the grid that dpmpp_2m's paths are chosen on"
+    if request.objective == "trajectory" and find(request.sampler).remembers and limit > PAIRED:
+        limit, reason = PAIRED, f"the steps of the grid that {request.sampler}'s paths are chosen on"
     for name, K in (("--max-budget", request.max_budget), ("--budgets", max(request.budgets or (1,)))):
         if K is not None and limit < K:
             raise ValueError(
@@ -203,6 +205,7 @@ def evaluations_of(denoiser: Denoiser, choosing: Samples, scoring: Samples, requ
 def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: Say) -> Trajectory:
     """The teacher's trajectories, with the conditioning of the data if it has any."""
     from ..runs.identity import OtherWorkError
+    from ..samplers import find
     from ..statistics.data import slice_conditioning
     from ..statistics.trajectory import PAIRED, estimate_trajectory
 
@@ -217,7 +220,7 @@ def follow(teacher: Denoiser, data: Samples, path: Path, request: Request, say: 
         request.seed,
         batch_size,
         kept=teacher.process.T if mixed else TEACHER_STEPS,
-        paired=PAIRED if request.sampler == "dpmpp_2m" and not mixed else 0,
+        paired=PAIRED if find(request.sampler).remembers and not mixed else 0,
         conditioning=conditioning,
         progress=request.progress,
         checkpoint=path,

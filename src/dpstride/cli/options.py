@@ -219,6 +219,10 @@ def given(parameter: str) -> bool:
 
 
 def check_eta(sampler: str, eta: float) -> None:
-    """Refuse noise that only DDIM has."""
-    if eta > 0.0 and sampler != "ddim":
-        raise click.UsageError(f"--eta is the noise of --sampler ddim; {sampler} has no use for it. Leave it out.")
+    """Refuse noise that the sampler does not have."""
+    from ..samplers import find, with_eta
+
+    if eta > 0.0 and not find(sampler).takes_eta:
+        raise click.UsageError(
+            f"--eta is the noise of --sampler {with_eta()}; {sampler} has no use for it. Leave it out."
+        )

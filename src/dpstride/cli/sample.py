@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..options import SAMPLERS
 from .claim import claims_file
 from .console import emit
 from .inputs import load_model, named_data
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the schedule's own]")
 @click.option(
     "--sampler",
-    type=click.Choice(["ancestral", "ddim", "dpmpp_2m"]),
+    type=click.Choice(SAMPLERS),
     help="[default: what the schedule is for, else ancestral]",
 )
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
@@ -91,14 +92,14 @@ def sample_command(
     if output.suffix not in (".png", ".npy", ".npz"):
         raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")
     chosen = ScheduleSet.load(schedules)
-    check_eta(sampler or chosen.options.get("sampler", "ancestral"), eta)
+    check_eta(sampler or chosen.sampler, eta)
     if stride == "dp":
         schedule = chosen[budget]
     else:
         schedule = chosen.adopt({"even": even_stride, "quadratic": quadratic_stride}[stride](chosen.process, budget))
     loaded = load_model(model, model_options)
     check_batch_size(batch_size)
-    chain = Chain.along(loaded.denoiser, schedule, seed, variance, sampler, eta)
+    chain = Chain.along(loaded.denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)
     if loaded.decode is None and output.suffix != ".npy":
         check_drawable((count, *(loaded.denoiser.shape or ())))
     shape: list[int] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..options import DEFAULT_SAMPLER, SAMPLERS
 from ..pipeline import cost_options
 from ..runs.folder import RECORD, begin
 from .claim import claims_folder
@@ -82,7 +83,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
     show_default=True,
     help="Variance of the last step.",
 )
-@click.option("--sampler", type=click.Choice(["ancestral", "ddim"]), default="ancestral", show_default=True)
+@click.option("--sampler", type=click.Choice(SAMPLERS), default=DEFAULT_SAMPLER, show_default=True)
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
 @model_option

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..options import DEFAULT_ODE_SAMPLER
 from ..pipeline import named
 from .objectives import Request, Say, budgets_of
 
@@ -134,9 +135,18 @@ def endpoint_distances(
             if ends is None:
                 whole = even_stride(teacher.process, teacher.process.T)
                 ends = sample(
-                    teacher, whole, n, seed, None, conditioning, request.batch_size, "ddim", progress=request.progress
+                    teacher,
+                    whole,
+                    n,
+                    seed,
+                    conditioning=conditioning,
+                    batch_size=request.batch_size,
+                    sampler=DEFAULT_ODE_SAMPLER,
+                    progress=request.progress,
                 ).numpy()
-            samples = sample(teacher, schedule, n, seed, None, conditioning, request.batch_size).numpy()
+            samples = sample(
+                teacher, schedule, n, seed, conditioning=conditioning, batch_size=request.batch_size
+            ).numpy()
             cells[key] = asdict(endpoint_distance(samples, ends))
             write_json(path, {**identity, "run": run.id, "distances": cells})
         found[name, K] = EndpointDistance(**cells[key])

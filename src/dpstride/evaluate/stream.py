@@ -229,7 +229,7 @@ def _identity_of(chain: Chain) -> dict[str, Any]:
         "model": chain.denoiser.describe(),
         "process": chain.denoiser.process.fingerprint,
         "steps": list(chain.steps),
-        "variance": chain.variance if chain.sampler == "ancestral" else None,
+        "variance": chain.variance if chain.rule.takes_variance else None,
         "fitted": _fitted_of(chain),
         "sampler": chain.sampler,
         "eta": chain.eta,

@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,15 +20,15 @@ from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
+from .. import samplers
 from ..costs.steps import LEARNED
 from ..denoiser import Prediction
 from ..evaluate.likelihood import check_fitted, reverse_variance
-from ..options import VARIANCES
+from ..options import VARIANCES, Variance
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..runs.writing import write_json
 from ..schedule import Schedule, ScheduleSet, check_path
-from ..statistics.ode import multistep_coefficients
 from .loaded import UnsupportedModelError
 from .scheduler_config import SchedulerFacts, read_scheduler
 
@@ -43,9 +43,9 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
 
     Args:
         schedules: a ScheduleSet, a single Schedule, or the path of their JSON file.
-        sampler: "ancestral", "ddim" or "dpmpp_2m"; None is what the schedules are for, else "ancestral".
+        sampler: the sampler, as in `sample`; None is what the schedules are for, else ancestral.
         variance: of ancestral steps, as in `elbo_costs`; None is the schedules' own, else the model's.
-        eta: of "ddim", 0 (deterministic) to 1; a pipeline that passes its own eta (DDIMPipeline) overrules it.
+        eta: of DDIM, 0 (deterministic) to 1; a pipeline that passes its own eta (DDIMPipeline) overrules it.
         configuration: a DDPMScheduler's.
     """
 
@@ -65,18 +65,14 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
             )
         if variance is not None and variance not in VARIANCES:
             raise ValueError(f"variance must be None or one of {', '.join(map(repr, VARIANCES))}, not {variance!r}.")
-        if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
-            raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
+        samplers.check_eta(eta)
         self.schedules = _read(schedules)
-        chosen = sampler or self.schedules.options.get("sampler", "ancestral")
-        if chosen not in ("ancestral", "ddim", "dpmpp_2m"):
-            raise ValueError(f"sampler must be 'ancestral', 'ddim' or 'dpmpp_2m', not {chosen!r:.80}.")
-        self.sampler, self.eta = str(chosen), float(eta)
+        self.sampler, self.eta = sampler or self.schedules.sampler, float(eta)
         self.facts = read_scheduler(dict(self.config), class_name="DDPMScheduler")
         _check_process(self.schedules, self.facts)
         own = self.schedules.options.get("variance")
         self.variance = str(variance or own or self.facts.variance or "posterior")
-        if self.sampler == "ancestral":
+        if self._rule.takes_variance:
             check_fitted({"variance": self.variance}, self.schedules.fitted)
         self._path: tuple[int, ...] = ()
         self._last: Tensor | None = None  # x̂_0 of the step before, which DPM-Solver++ remembers
@@ -211,29 +207,28 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
             fraction = (v + 1.0) / 2.0
         estimate = self._x0_hat(output, x, float(process.f[t]), float(process.g[t]))
         x0_hat = estimate if self.facts.clip is None else estimate.clamp(*self.facts.clip)
-        if s == 0:
-            previous = x0_hat
-        elif self.sampler == "dpmpp_2m":
-            place = self._path.index(t)
-            before = self._path[place - 1] if place and self._last is not None else None
-            a, b, c = map(float, multistep_coefficients(process, before, t, s))
-            previous = a * x + b * x0_hat
-            if before is not None and self._last is not None:
-                previous = previous + c * (x0_hat - self._last)
-        elif self.sampler == "ddim":
-            eta = self.eta if eta is None else eta
-            variance = eta**2 * float(process.posterior_variance(t, s))
-            towards = estimate if use_clipped_model_output is False else x0_hat
-            direction = (x - float(process.f[t]) * towards) / float(process.g[t])
-            previous = float(process.f[s]) * x0_hat + (float(process.g[s]) ** 2 - variance) ** 0.5 * direction
-            if eta > 0.0:
-                previous = previous + variance**0.5 * self._noise(sample, generator, dtype)
-        else:
-            previous = self._ancestral(t, s, x, Prediction(x0_hat, fraction))
-            previous = previous + self._deviation(t, s, Prediction(x0_hat, fraction), dtype, sample) * self._noise(
-                sample, generator, dtype
+        previous = x0_hat
+        if s > 0:
+            rule, place = self._rule, self._path.index(t)
+            previous, noise_variance = rule.step(
+                samplers.Move(
+                    process=process,
+                    t=t,
+                    s=s,
+                    before=self._path[place - 1] if place else None,
+                    x=x,
+                    x0_hat=x0_hat,
+                    towards=estimate if use_clipped_model_output is False else None,
+                    last=self._last if place else None,
+                    variance=self._reverse_variance(t, s, fraction) if rule.takes_variance else None,
+                    eta=self.eta if eta is None else eta,
+                )
             )
-        self._last = x0_hat if self.sampler == "dpmpp_2m" else None
+            if noise_variance is not None:
+                deviation = torch.as_tensor(noise_variance, dtype=dtype, device=sample.device).sqrt()
+                noise = randn_tensor(sample.shape, generator=generator, device=sample.device, dtype=sample.dtype)
+                previous = previous + deviation * torch.as_tensor(noise, dtype=dtype)
+        self._last = x0_hat
         previous, x0_hat = previous.to(sample.dtype), x0_hat.to(sample.dtype)
         if not return_dict:
             return previous, x0_hat
@@ -248,31 +243,19 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
             case _:
                 return output
 
-    def _ancestral(self, t: int, s: int, x: Tensor, prediction: Prediction) -> Tensor:
-        a, b = self.schedules.process.posterior_mean(t, s)
-        return float(a) * x + float(b) * prediction.x0_hat
+    @property
+    def _rule(self) -> samplers.SamplerRule:
+        return samplers.find(self.sampler)
 
-    def _deviation(self, t: int, s: int, prediction: Prediction, dtype: torch.dtype, sample: Tensor) -> Tensor:
-        if self.variance in LEARNED and prediction.fraction is None:
+    def _reverse_variance(self, t: int, s: int, fraction: Tensor | None) -> Any:
+        if self.variance in LEARNED and fraction is None:
             raise ValueError(
                 f"variance={self.variance!r} needs the network's variance channels, but this pipeline passed only the "
                 "prediction (DiTPipeline drops them before it calls the scheduler). Sample with dpstride.sample, which "
                 "keeps them, or choose variance='posterior', 'upper' or 'optimal'."
             )
-        variance = reverse_variance(
-            self.schedules.process,
-            t,
-            s,
-            prediction,
-            self.variance,  # type: ignore[arg-type]  # checked in __init__
-            self.schedules.fitted,
-        )
-        return torch.as_tensor(variance, dtype=dtype, device=sample.device).sqrt()
-
-    @staticmethod
-    def _noise(sample: Tensor, generator: Any, dtype: torch.dtype) -> Tensor:
-        noise = randn_tensor(sample.shape, generator=generator, device=sample.device, dtype=sample.dtype)
-        return torch.as_tensor(noise, dtype=dtype)
+        prediction, variance = Prediction(torch.empty(0), fraction), cast(Variance, self.variance)
+        return reverse_variance(self.schedules.process, t, s, prediction, variance, self.schedules.fitted)
 
 
 def _blank() -> DPStrideScheduler:

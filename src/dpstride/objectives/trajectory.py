@@ -26,6 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from .. import samplers
 from ..options import DEFAULT_ODE_SAMPLER, ODE_SAMPLERS, OdeSampler, check_choice
 from ..process import ForwardProcess
 from ..schedule import ScheduleSet
@@ -44,7 +45,7 @@ def trajectory_costs(
     weight: Weight = "measured",
     combine: str | None = None,
 ) -> StepCosts:
-    """Costs that `solve` takes: for "ddim" on the kept grid, for "dpmpp_2m" on the coarse grid of triples.
+    """Costs that `solve` takes: on the kept grid, or for a sampler with memory on the coarse grid of triples.
 
     Args:
         trajectory: from `estimate_trajectory`.
@@ -54,9 +55,11 @@ def trajectory_costs(
     """
     check_choice("sampler", sampler, ODE_SAMPLERS)
     process, deviation, triples = trajectory.process, trajectory.deviation, None
-    if sampler == "dpmpp_2m":
+    if samplers.find(sampler).remembers:
         if trajectory.coarse.size < 3:
-            raise ValueError("These trajectories were followed without triples (paired=0), which dpmpp_2m needs.")
+            raise ValueError(
+                "These trajectories were followed without triples (paired=0), which a sampler with memory needs."
+            )
         process, deviation = trajectory.coarse_process, deviation[np.ix_(trajectory.coarse, trajectory.coarse)]
         triples = trajectory.second
     weights = propagation(process, trajectory, weight) / trajectory.dims

@@ -33,8 +33,8 @@ from ..runs.behaviour import Behaviour
 from ..runs.identity import check_identity
 from ..runs.progress import Progress
 from ..runs.storage import Arrays, is_replaceable
+from ..samplers import ddim, dpmpp_2m
 from .artefact import StatisticsFileError
-from .ode import ddim_coefficients, multistep_coefficients
 from .trajectory_artefact import Trajectory
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _follow(
     above = (process.T, x, x)  # where the next jump starts
     for t in range(process.T, 0, -1):
         if probes and t in levels:
-            a, b = ddim_coefficients(process, above[0], t)
+            a, b = ddim.coefficients(process, above[0], t)
             jumped = float(a) * above[1] + float(b) * above[2]
             missed[0, levels.index(t)] = float((jumped - x[:probes]).square().sum())
             probed = torch.cat([probed, jumped])
@@ -223,7 +223,7 @@ def _follow(
             above = (t, x[:probes], x0_hat[:probes])
         if t in place:
             states[place[t]], outputs[place[t]] = (y.double().cpu().numpy().reshape(-1) for y in (x, x0_hat[:count]))
-        a, b = ddim_coefficients(process, t, t - 1)
+        a, b = ddim.coefficients(process, t, t - 1)
         both = float(a) * both + float(b) * x0_hat
         x, probed = both[:count], both[count:]
         update(count)
@@ -238,7 +238,7 @@ def _sums(process: ForwardProcess, coarse: npt.NDArray[np.int64], states: Array,
     """What some trajectories add to the tables."""
     size = process.T + 1
     t, s = np.meshgrid(np.arange(1, size), np.arange(size), indexing="ij")
-    a, b = ddim_coefficients(process, t, s)
+    a, b = ddim.coefficients(process, t, s)
     x, y = states, outputs[1:]
     xx, xy = x @ x.T, y @ x.T  # xy[t − 1, s] = x̂_0(t) · x_s
     norm, output_norm = np.diag(xx), np.einsum("ij,ij->i", y, y)
@@ -260,7 +260,7 @@ def _second_sums(process: ForwardProcess, states: Array, outputs: Array) -> Arra
     table = np.zeros((size, size, size))
     for t in range(2, size - 1):
         s, r = np.arange(1, t), np.arange(t + 1, size)
-        a, b, c = multistep_coefficients(process, r[:, None], t, s[None, :])
+        a, b, c = dpmpp_2m.coefficients(process, r[:, None], t, s[None, :])
         first_order = states[s] - a.T * states[t] - b.T * outputs[t]
         change = outputs[t] - outputs[r]
         cross = change @ first_order.T

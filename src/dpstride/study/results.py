@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .. import __version__, samplers
 from ..evaluate.ablation import Ablation
 from ..evaluate.comparison import Comparison
 from ..reading.documents import read_json_object
@@ -89,7 +89,8 @@ class StudyResults:
     def sampling(self) -> str:
         """How samples were drawn, in words."""
         sampler, eta = self.settings["sampler"], self.settings.get("eta", 0.0)
-        return f"DDIM sampling, eta {eta:g}" if sampler == "ddim" else f"{sampler} sampling"
+        rule = samplers.find(sampler)
+        return f"{rule.words} sampling, eta {eta:g}" if rule.takes_eta else f"{sampler} sampling"
 
     @property
     def sentence(self) -> str | None:

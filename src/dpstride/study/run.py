@@ -13,6 +13,7 @@ from tqdm import tqdm
 from ..evaluate.ablation import REPEATS, ablate
 from ..evaluate.comparison import Comparison, compare, usual_budgets
 from ..evaluate.frechet import too_few
+from ..options import DEFAULT_SAMPLER, Sampler
 from ..pipeline import schedules_from
 from ..schedule import ScheduleSet
 from .agreement import agree
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..denoiser import Denoiser
     from ..evaluate.features.extractor import FeatureExtractor
-    from ..evaluate.sampling import Chain, Sampler
+    from ..evaluate.sampling import Chain
     from ..evaluate.stream import ImageFeatures
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
@@ -49,7 +50,7 @@ class Study:
         decode: samples → images in [−1, 1], None where they are images in the data's range.
         variance: reverse variance of costs and of ancestral samples; None is the model's own.
         decoder: of the costs.
-        sampler: "ancestral" or "ddim".
+        sampler: that of `sample`.
         eta: noise of DDIM.
         seed: names all noise.
         batch_size: samples per network pass.
@@ -69,7 +70,7 @@ class Study:
     decode: Callable[[Tensor], Tensor] | None = None
     variance: Any = None
     decoder: Any = "upper"
-    sampler: Sampler = "ancestral"
+    sampler: Sampler = DEFAULT_SAMPLER
     eta: float = 0.0
     seed: int = 0
     batch_size: int = 64
@@ -246,7 +247,9 @@ class Study:
     def _chain(self, point: Point, schedules: ScheduleSet) -> Chain:
         from ..evaluate.sampling import Chain
 
-        return Chain.along(self.denoiser, schedule_of(point, schedules), self.seed, None, self.sampler, self.eta)
+        return Chain.along(
+            self.denoiser, schedule_of(point, schedules), seed=self.seed, sampler=self.sampler, eta=self.eta
+        )
 
     @property
     def _value_range(self) -> tuple[float, float]:
