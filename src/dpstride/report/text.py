@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..evaluate.comparison import Comparison
+from ..options import BEST, COMPARED_STRIDES
 
-NAMES = {"even": "even stride", "quadratic": "quadratic stride", "dp": "DP stride"}
+NAMES: dict[str, str] = {**{stride: f"{stride} stride" for stride in COMPARED_STRIDES}, BEST: "DP stride"}
 
 
 def comparison_table(comparison: Comparison, budgets: list[int] | None = None) -> str:
