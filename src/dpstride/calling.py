@@ -102,7 +102,7 @@ def autocast_in_force(device: torch.device) -> torch.dtype | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller batch may help: torch's allocators and numpy's each have their own way to say it."""
+    """Return whether a smaller batch may help: torch's allocators and numpy's each have their own way to say it."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     signs = ("out of memory", "can't allocate memory", "cannot allocate memory")

@@ -30,7 +30,7 @@ __all__ = ["Denoiser", "NonFiniteError", "Prediction", "is_out_of_memory"]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the network says at (x_t, t): ``x0_hat`` after clipping, ``fraction`` (φ) where the variance is learned."""
+    """Prediction of the network at (x_t, t): ``x0_hat`` after clipping, ``fraction`` (φ) where the variance is learned."""
 
     x0_hat: Tensor
     fraction: Tensor | None
@@ -208,7 +208,7 @@ class Denoiser:
         return f"<Denoiser {printable(self.name, 60)}: {told}>"
 
     def describe(self) -> dict[str, Any]:
-        """What a result must record about the model, besides the process."""
+        """Facts about the model that a result must record, besides the process."""
         described: dict[str, Any] = {
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -339,7 +339,7 @@ _CPU = torch.device("cpu")
 
 
 def _time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
-    """What the network is fed as time at each grid index; index 0 is never used."""
+    """Values that the network is fed as time at each grid index; index 0 is never used."""
     if callable(time_input):
         values = [0.0, *(time_input(int(i)) for i in process.origin[1:])]
         whole = all(isinstance(value, (int, np.integer)) for value in values[1:])
@@ -358,7 +358,7 @@ def _time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
 
 
 def _same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
-    """Whether a continuous grid lies on the f and g of ``training``; taken on trust where those are not known."""
+    """Return whether a continuous grid lies on the f and g of ``training``; taken on trust where those are not known."""
     f, g = training.f_function, training.g_function
     if process.kind != "continuous" or f is None or g is None:
         return True

@@ -104,7 +104,7 @@ def _bytes_of(value: Tensor | npt.NDArray[Any]) -> bytes:
 
 
 def name_of(function: object) -> str:
-    """What to call it."""
+    """Name in messages."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
     return str(getattr(function, "__qualname__", type(function).__qualname__))

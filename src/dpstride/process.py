@@ -311,7 +311,7 @@ class ForwardProcess:
         return digest.hexdigest()[:16]
 
     def is_grid_of(self, training: ForwardProcess) -> bool:
-        """Whether every grid point of this process is a point of ``training`` with the same f and g."""
+        """Return whether every grid point of this process is a point of ``training`` with the same f and g."""
         if self.origin_T != training.origin_T:
             return False
         where = np.searchsorted(training.origin, self.origin)

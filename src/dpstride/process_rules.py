@@ -68,7 +68,7 @@ def numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 
 
 def check_kind(kind: object, name: object, origin_T: object, first_pair_variance: object) -> None:
-    """What a damaged file can have wrong beside the arrays."""
+    """Check what a damaged file can have wrong beside the arrays."""
     if kind not in ("discrete", "continuous"):
         raise ValueError(f"kind must be 'discrete' or 'continuous', not {kind!r:.80}.")
     if not isinstance(name, str):
@@ -82,7 +82,7 @@ def check_kind(kind: object, name: object, origin_T: object, first_pair_variance
 
 
 def check_labels(origin: npt.NDArray[np.int64], origin_T: int, input_scale: Array, T: int) -> None:
-    """What goes with the grid points, which only a damaged file can have wrong."""
+    """Check what goes with the grid points, which only a damaged file can have wrong."""
     if origin.shape != (T + 1,) or origin[0] != 0 or (np.diff(origin) <= 0).any() or origin[-1] > origin_T:
         raise ValueError(
             f"origin must rise strictly from 0 to at most origin_T = {origin_T}, but it is {np.array2string(origin)}. Build "

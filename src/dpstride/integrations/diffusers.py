@@ -34,7 +34,7 @@ FLOW = ("StableDiffusion3Pipeline", "FluxPipeline")
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for beyond the pipeline itself; see `load_diffusers`."""
+    """The user's options beyond the pipeline itself; see `load_diffusers`."""
 
     name: str
     guidance_scale: float | None = None
@@ -162,7 +162,7 @@ class FirstHalf:
 
 
 def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
-    """What the scheduler says, with the user's overrides; an explicit variance replaces the config's."""
+    """Facts that the scheduler states, with the user's overrides; an explicit variance replaces the config's."""
     overrides = dict(options.overrides)
     if options.variance is not None and "variance_type" in scheduler.config:
         overrides.setdefault("variance_type", VARIANCE_TYPES[options.variance])

@@ -46,7 +46,7 @@ def sigmas(schedule: Schedule) -> list[float]:
 
 
 def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = None) -> list[int] | list[float]:
-    """What to pass to diffusers: a ``timesteps=`` list, or a ``sigmas=`` list where the scheduler counts noise levels.
+    """Arguments to pass to diffusers: a ``timesteps=`` list, or a ``sigmas=`` list where the scheduler counts noise levels.
 
     Without ``scheduler``: timesteps for a discrete model, the flow's own times (``sigmas=``) for a rectified flow. With an
     EulerDiscreteScheduler: its ``sigmas=``, which end at 0. With a flow-match scheduler: its ``sigmas=``, with its shift

@@ -1,4 +1,4 @@
-"""What every way in returns: a denoiser, and everything about it that the user must see before the work starts.
+"""The result of every loader: a denoiser, and everything about it that the user must see before the work starts.
 
 A foreign model says its conventions in a config that nobody reads. Each adapter writes down what it took from there and
 which rule it applied where the config cannot be honoured, so that nothing is assumed in silence.

@@ -54,7 +54,7 @@ LARGE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".on
 
 @dataclass(frozen=True)
 class Part:
-    """What one part is made of, all checked: its config under its name, vocabularies, and files of weights."""
+    """One part of a folder, all checked: its config under its name, vocabularies, and files of weights."""
 
     config_name: str
     config: Mapping[str, Any] | None

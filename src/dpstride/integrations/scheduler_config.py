@@ -1,4 +1,4 @@
-"""What a diffusers scheduler's config says about the model: its process, what it predicts, its variance, its clipping.
+"""Facts that a diffusers scheduler's config states about the model: its process, what it predicts, its variance, its clipping.
 
 diffusers keeps these facts in the sampler, not in the network. They are read here once, for the loader and for our own
 scheduler alike, and the process is rebuilt in float64 from the betas (diffusers keeps float32 products, which are off by
@@ -30,7 +30,7 @@ DISTILLED = ("LCMScheduler", "TCDScheduler")
 
 @dataclass(frozen=True)
 class SchedulerFacts:
-    """What was read; ``variance`` is None where the config names none."""
+    """Facts that were read; ``variance`` is None where the config names none."""
 
     process: ForwardProcess
     predicts: Predicts

@@ -59,7 +59,7 @@ NAMES = FUNCTIONS | STORAGES.keys() | DTYPES.keys()
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Any:
-    """What torch.save wrote: a tensor, or dicts, lists and tuples of tensors, numbers and text; tensors are on the CPU."""
+    """Read what torch.save wrote: a tensor, or dicts, lists and tuples of tensors, numbers and text; tensors are on the CPU."""
     return _read(Path(path), fill=True)
 
 
@@ -97,7 +97,7 @@ def _read_zip(path: Path, archive: Archive, fill: bool) -> Any:
 
 
 def read_members(path: Path, archive: Archive, root: str, builder: _Builder, fill: bool) -> Any:
-    """What data.pkl below ``root`` describes, as ``builder`` follows it, with storages from data/."""
+    """Build what data.pkl below ``root`` describes, as ``builder`` follows it, with storages from data/."""
     order = "little"
     if f"{root}byteorder" in archive.sizes:
         order = archive.read(f"{root}byteorder")[:20].decode("latin-1")

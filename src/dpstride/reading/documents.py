@@ -19,7 +19,7 @@ MOST_BITS = 256  # a seed may be long, but every number fits a float
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """What a JSON file holds; `UnreadableFileError` names the file and what is wrong with it."""
+    """Read a JSON file; `UnreadableFileError` names the file and what is wrong with it."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(MOST_BYTES + 1)

@@ -23,7 +23,7 @@ CLASS, LIST = "__torch__.", "torch.jit._pickle "  # names of the archive's own c
 
 
 def is_torchscript(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a TorchScript archive rather than a checkpoint of torch.save."""
+    """Return whether a file is a TorchScript archive rather than a checkpoint of torch.save."""
     with Path(path).open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             return False

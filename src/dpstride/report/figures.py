@@ -33,7 +33,7 @@ def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | P
 
 
 def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> list[Path]:
-    """What ``draw`` draws, as ``path``.svg and .png."""
+    """Save what ``draw`` draws, as ``path``.svg and .png."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -31,13 +31,13 @@ class FrontPoint:
     steps: tuple[int, ...]
 
     def takes(self, weight: float) -> bool:
-        """Whether it is the best for this λ."""
+        """Return whether it is the best for this λ."""
         return self.low <= weight and (self.high is None or weight < self.high)
 
 
 @dataclass(frozen=True)
 class Front:
-    """Of each budget, such paths from the least bits/dim to the least trajectory cost; and the λ that was chosen."""
+    """Such paths of each budget, from the least bits/dim to the least trajectory cost; and the λ that was chosen."""
 
     weight: float
     budgets: Mapping[int, tuple[FrontPoint, ...]]

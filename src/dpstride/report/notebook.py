@@ -135,7 +135,7 @@ def _draw_costs(
 
 
 def schedule_html(schedule: Schedule) -> str:
-    """What it is, and its first steps."""
+    """HTML of a schedule: what it is, and its first steps."""
     steps = ", ".join(map(str, schedule.steps[:SHOWN_STEPS])) + (", …, 0" if len(schedule.steps) > SHOWN_STEPS else "")
     rows = [
         ("steps", str(schedule.budget)),

@@ -183,7 +183,7 @@ def _draw_distance(
 
 
 def _apart(each: Distance) -> dict[str, Any]:
-    """How a distance of fewer samples than the others is drawn."""
+    """Style of a distance of fewer samples than the others."""
     return {
         "color": "0.4",
         "fillstyle": "none",

@@ -1,4 +1,4 @@
-"""What a results folder holds of other runs: found before the first network pass, all of it, or cleared away.
+"""Results of other runs in a folder: found before the first network pass, all of it, or cleared away.
 
 A run writes run.json first. It says what the run is (`Run.identity`), and every result that follows carries its name
 (`Run.id`). A folder in which something is of another model, other data, other options or no run of dpstride at all is
@@ -136,7 +136,7 @@ def _run_of(path: Path) -> str | None:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether a JSON file is whole and not ours; a damaged one may have been."""
+    """Return whether a JSON file is whole and not ours; a damaged one may have been."""
     with path.open("rb") as file:
         if b'"format": "dpstride-' in file.read(100):
             return False
@@ -146,7 +146,7 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _other_schedules(path: Path, run: Run) -> list[str]:
-    """How schedules of which no record tells differ from this run's, as far as they say."""
+    """Describe how schedules without a record differ from this run's, as far as they say."""
     try:
         document = read_json_object(path)
     except UnreadableFileError:
@@ -196,7 +196,7 @@ def _other_statistics(path: Path, needed: Needed, weights: bool = False) -> Iter
 
 
 def _comparable(identity: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What both say of the work; not the model's name, nor what only a result says of it."""
+    """Facts that both state about the work; not the model's name, nor what only a result says of it."""
     found: dict[str, Any] = {}
     for name in ("process", "model", "data", "data_range", "seed", "version", "teacher", "samples"):
         value: Any = identity.get(name)
@@ -225,7 +225,7 @@ def _clear(output: Path, statistics: Mapping[str, Needed]) -> None:
 
 
 def _is_evaluated_at(path: Path, indices: Sequence[int] | None) -> bool:
-    """Whether statistics are whole, and evaluated at these very indices; or tables of a teacher, which know no others."""
+    """Return whether statistics are whole and evaluated at these very indices, or tables of a teacher, which know no others."""
     if path.name == "trajectory.safetensors":
         return True
     try:

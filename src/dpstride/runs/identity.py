@@ -1,4 +1,4 @@
-"""What a run is: everything that its results depend on, and a name for it that the same run has again."""
+"""The identity of a run: everything that its results depend on, and a name for it that the same run has again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_identity(
 
 
 def _compared(identity: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal: without the model's name, and without its behaviour, in which rounding is allowed."""
+    """Facts that must be equal: without the model's name, and without its behaviour, in which rounding is allowed."""
     equal = {name: value for name, value in identity.items() if name != "behaviour"}
     if isinstance(model := equal.get("model"), dict):
         equal["model"] = {name: value for name, value in model.items() if name != "name"}

@@ -1,4 +1,4 @@
-"""How many processes a launch has, as torchrun and accelerate say it in the environment."""
+"""Number of processes of a launch, as torchrun and accelerate say it in the environment."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class NumberCache:
         self._lists = {} if path is None else self._read(path)
 
     def numbers(self, name: str, compute: Callable[[], Sequence[float]]) -> list[float]:
-        """What is kept of ``name``, else what ``compute`` gives."""
+        """Return the numbers kept under ``name``, else those that ``compute`` gives."""
         found = self._lists.get(name)
         if found is None:
             found = self._lists[name] = [float(number) for number in compute()]

@@ -25,7 +25,7 @@ SECRET = re.compile(r"^(\w*(?:token|secret|password|key)\w*=).+", re.IGNORECASE)
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages on which numbers depend."""
+    """Versions of Python and of the packages on which numbers depend."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -37,7 +37,7 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """What a results folder cannot say by itself."""
+    """Facts that a results folder cannot state by itself."""
 
     command: str
     model: str

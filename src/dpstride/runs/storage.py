@@ -64,14 +64,14 @@ def read_header(path: Path) -> dict[str, str]:
 
 
 def is_remnant(path: Path) -> bool:
-    """Whether a damaged file was one of `write_arrays`: it begins like one, or is empty."""
+    """Return whether a damaged file was one of `write_arrays`: it begins like one, or is empty."""
     with path.open("rb") as file:
         begin = file.read(8 + len(_BEGIN))
     return not begin or begin[8:] == _BEGIN
 
 
 def is_replaceable(path: Path, error: ValueError) -> bool:
-    """Whether a file that could not be read is one of ours, damaged, and so to be written again; a warning says so."""
+    """Return whether a file that could not be read is one of ours, damaged, and so to be written again; a warning says so."""
     if not isinstance(error.__cause__, DamagedFileError) or not is_remnant(path):
         return False
     warnings.warn(f"{path}: {error.__cause__!s:.300}; what it held is computed again.", stacklevel=3)
@@ -85,7 +85,7 @@ def to_bytes(arrays: Arrays) -> bytes:
 
 
 def from_bytes(content: bytes) -> Arrays:
-    """What `to_bytes` wrote."""
+    """Read what `to_bytes` wrote."""
     from safetensors.numpy import load
 
     return dict(load(content))

@@ -40,7 +40,7 @@ class Workers:
 
     @property
     def main(self) -> bool:
-        """Whether this is the process that reads and writes results, and speaks."""
+        """Return whether this is the process that reads and writes results, and speaks."""
         return self.rank == 0
 
     def share(self, value: Any) -> Any:

@@ -119,7 +119,7 @@ def hold(descriptor: int, shared: bool = False) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether ``path`` is a pipe or a device, such as /dev/stdout."""
+    """Return whether ``path`` is a pipe or a device, such as /dev/stdout."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -128,7 +128,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def is_file_of(descriptor: int, path: Path) -> bool:
-    """Whether ``path`` still names this open file: somebody may have removed it since it was opened."""
+    """Return whether ``path`` still names this open file: somebody may have removed it since it was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

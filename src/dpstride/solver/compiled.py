@@ -1,4 +1,4 @@
-"""How kernels are compiled, and the one that is written in vectors: the inner loop of the min-plus product."""
+"""Compilation of kernels, and the one that is written in vectors: the inner loop of the min-plus product."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compiled(function: Function) -> Function:
 
 
 def threads() -> int:
-    """How many threads to use: NUMBA_NUM_THREADS, which is the number of usable cores if not set."""
+    """Number of threads to use: NUMBA_NUM_THREADS, which is the number of usable cores if not set."""
     return int(config.NUMBA_NUM_THREADS)
 
 

@@ -1,4 +1,4 @@
-"""What `solve` takes: a table or lines, and the few words that a `Solution` needs about them.
+"""The interface that `solve` takes: a table or lines, and the few words that a `Solution` needs about them.
 
 The solver sees numbers only. Whoever makes them (`objectives.StepCosts`) says in what unit they are, what two last steps that
 belong together mean, and how a path becomes a schedule.

@@ -40,7 +40,7 @@ class StatisticsFileError(ValueError):
 
 @dataclass(frozen=True)
 class DataRange:
-    """What values data can take: ``levels`` of them from ``low`` to ``high``, or anything (levels = None)."""
+    """Values that data can take: ``levels`` of them from ``low`` to ``high``, or anything (levels = None)."""
 
     levels: int | None
     low: float = -1.0
@@ -140,7 +140,7 @@ class Statistics:
 
     @property
     def skipped_note(self) -> str:
-        """How many they are, of how many, and which."""
+        """Skipped samples in words: how many, of how many, and which."""
         listed = ", ".join(map(str, self.skipped[:10])) + (", …" if len(self.skipped) > 10 else "")
         return (
             f"{len(self.skipped)} of {self.samples + len(self.skipped)} samples were left out, for which the network gave "
@@ -304,7 +304,7 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
 
 
 def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
-    """What `to_tensors` took apart; a missing or misshapen part raises KeyError or ValueError."""
+    """Put together what `to_tensors` took apart; a missing or misshapen part raises KeyError or ValueError."""
     arrays: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
     process = ForwardProcess(**arrays, **metadata["process"])
     option = metadata["data_range"]
@@ -344,7 +344,7 @@ def _shaped(tensors: Arrays, name: str, shape: tuple[int, ...]) -> npt.NDArray[A
 
 
 def read_statistics(path: Path) -> Statistics:
-    """What a file holds."""
+    """Read a file."""
     tensors, metadata = read_safetensors(path)
     try:
         return from_tensors(tensors, metadata)

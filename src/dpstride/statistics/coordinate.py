@@ -104,7 +104,7 @@ def breaks(process: ForwardProcess) -> npt.NDArray[np.int64]:
 
 
 def _beyond_others(change: Array, i: int) -> float:
-    """By how much a change is out of line with those around it; 0 or less if it is not."""
+    """Return by how much a change is out of line with those around it; 0 or less if it is not."""
     around = np.delete(change[max(i - WINDOW, 0) : i + WINDOW + 1], min(i, WINDOW))
     middle = np.median(around)
     spread = np.median(np.abs(around - middle))

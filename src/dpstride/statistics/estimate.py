@@ -170,7 +170,7 @@ class _Work:
         self.identity = identity_of(denoiser, data, seed, self.probed.behaviour)
 
     def lead(self, path: Path | None, reuse: Statistics | None, whole: bool) -> Statistics:
-        """What the main process does: find what is there, have the rest computed, and if ``whole`` fill and write."""
+        """Do the main process's part: find what is there, have the rest computed, and if ``whole`` fill and write."""
         self.workers.agree(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.", spots=whole)]
         folder = None if path is None else artefact.progress_folder(path)
@@ -191,7 +191,7 @@ class _Work:
         return self._end(statistics)
 
     def help(self) -> Statistics:
-        """What the other processes do: the units they are dealt, until the main one has all."""
+        """Do the other processes' part: the units they are dealt, until the main one has all."""
         self.workers.agree(self.identity)
         while (units := self.workers.share(None)) is not None:
             for _ in self.workers.map(self.passes.run, [_unit_of(unit) for unit in units]):

@@ -57,7 +57,7 @@ class LearnedDecoder:
         self.sums = np.zeros((blocks, self.bins, ORDERS, self.nodes))
 
     def sums_of(self, q: Tensor, edge: Tensor, fraction: Tensor, block: Indices) -> tuple[Array | None, Array]:
-        """What these elements [n, dims] add to `sums` and to `direct`, by blocks counted from 0."""
+        """Add these elements [n, dims] to `sums` and to `direct`, by blocks counted from 0."""
         count = int(block[-1]) + 1
         if not self.gridded or q.device.type != "cpu" or q.dtype != torch.float64:
             return None, self._directly(q, edge, fraction, block, count)
@@ -120,7 +120,7 @@ class LearnedDecoder:
 
 @functools.lru_cache(maxsize=8)
 def _reading(bins: int, nodes: int, delta: tuple[float, ...]) -> Array:
-    """What takes sums [bins · ORDERS · nodes] to costs at each δ, δ being given in units of the largest."""
+    """Matrix that takes sums [bins · ORDERS · nodes] to costs at each δ, δ being given in units of the largest."""
     low, high = FRACTIONS
     weights, at = chebyshev_rule(ORDERS)  # [ORDERS, ORDERS] from polynomials to nodes, and the nodes in [−1, 1]
     fraction = low + (high - low) * (np.arange(bins)[:, None] + 0.5 * (at + 1.0)) / bins

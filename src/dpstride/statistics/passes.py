@@ -171,7 +171,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What some samples add to a row: columns ``place`` of the fields of single samples, and sums of ``blocks``."""
+    """Contribution of some samples to a row: columns ``place`` of the fields of single samples, and sums of ``blocks``."""
 
     place: slice
     single: dict[str, Array]
@@ -329,7 +329,7 @@ def warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
 
 
 def _by_kernels(tensor: Tensor) -> bool:
-    """Whether compiled kernels can have it: others than the processor have torch's own."""
+    """Return whether compiled kernels can have it: others than the processor have torch's own."""
     return tensor.device.type == "cpu" and tensor.dtype == torch.float64
 
 

@@ -31,7 +31,7 @@ def check_evaluated(process: ForwardProcess, evaluated: npt.ArrayLike) -> Mask:
 
 
 def predicts_of(statistics: Statistics) -> str:
-    """What the network of ``statistics`` predicts; statistics made by hand need not say, and have errors of x̂_0."""
+    """Target that the network of ``statistics`` predicts; statistics made by hand need not say, and have errors of x̂_0."""
     return str(statistics.model.get("predicts", "x0"))
 
 

@@ -115,7 +115,7 @@ class Rows:
         self.present[:, evaluated] = True
 
     def statistics(self) -> Statistics:
-        """What is there; rows that are not `evaluated` are zero."""
+        """Return what is there; rows that are not `evaluated` are zero."""
         data = self.identity["data"] | {"samples": self.samples}
         empty = {"residual": np.zeros((0, MOMENTS)), "fraction": np.zeros((0, 2, MOMENTS))}
         none = np.zeros(0, dtype=np.int64)

@@ -49,7 +49,7 @@ class Kept:
 
     @classmethod
     def of_rows(cls, rows: Rows, units: Sequence[Unit]) -> Kept:
-        """What rows have got of ``units``."""
+        """Contribution of ``units`` to the rows."""
         t = np.array([t for unit in units for t in unit.steps], dtype=np.int64)
         number = np.array([unit.range for unit in units for _ in unit.steps], dtype=np.int64)
         order = np.argsort(t, kind="stable")
@@ -131,7 +131,7 @@ def _numbers(passes: Passes, t: Indices, samples: Indices) -> list[tuple[float, 
 
 
 def of_another_model(found: Deviation, there: Behaviour, now: Behaviour) -> str:
-    """What to say of rows that the model of ``now`` does not give."""
+    """Message about rows that the model of ``now`` does not give."""
     _, why = there.tolerance(now)
     return (
         f"holds work of a model that behaves otherwise: computed again, {found} ({why}), though its weights and its outputs on "
@@ -140,7 +140,7 @@ def of_another_model(found: Deviation, there: Behaviour, now: Behaviour) -> str:
 
 
 def of_batches(found: Deviation, size: int) -> str:
-    """What to say of a unit whose batches had ``size`` samples."""
+    """Message about a unit whose batches had ``size`` samples."""
     return (
         f"The network gives a sample another output in a batch of up to {size} than alone, so that every result would depend "
         f"on the batches: alone, {found}. Look for whatever it does with large batches only (parts that it is cut into, a "

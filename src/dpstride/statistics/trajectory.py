@@ -137,7 +137,7 @@ def estimate_trajectory(
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What is kept of a teacher: grid indices of its process, places among these, and how many samples."""
+    """Parts of a teacher's path that are kept: grid indices of its process, places among these, and how many samples."""
 
     grid: npt.NDArray[np.int64]
     coarse: npt.NDArray[np.int64]
@@ -235,7 +235,7 @@ def _follow(
 
 
 def _sums(process: ForwardProcess, coarse: npt.NDArray[np.int64], states: Array, outputs: Array) -> Arrays:
-    """What some trajectories add to the tables."""
+    """Add some trajectories to the tables."""
     size = process.T + 1
     t, s = np.meshgrid(np.arange(1, size), np.arange(size), indexing="ij")
     a, b = ddim.coefficients(process, t, s)
@@ -305,7 +305,7 @@ def _trajectory(denoiser: Denoiser, plan: _Plan, sums: Arrays, identity: dict[st
 
 
 def _found(path: Path) -> Trajectory | None:
-    """What is there; None for a damaged file, which is written again."""
+    """Read what is there; None for a damaged file, which is written again."""
     try:
         return Trajectory.load(path)
     except StatisticsFileError as error:

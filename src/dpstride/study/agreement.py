@@ -1,4 +1,4 @@
-"""Whether bits/dim and a distance between images tell the same story; the paper found that they need not."""
+"""Agreement of bits/dim with a distance between images; the paper found that they need not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Agreement:
 
 
 def agree(points: Sequence[tuple[int, float, float]]) -> Agreement:
-    """Of points (budget, bits/dim, distance)."""
+    """Measure the agreement of points (budget, bits/dim, distance)."""
     bpd, distance = (np.array([point[i] for point in points], dtype=np.float64) for i in (1, 2))
     correlation = math.nan
     if len(points) > 2 and np.ptp(bpd) > 0.0 and np.ptp(distance) > 0.0:

@@ -1,4 +1,4 @@
-"""What a study will draw and evaluate, before anything long starts."""
+"""The work that a study will do, known before anything long starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Point:
 
     @property
     def scored(self) -> bool:
-        """Whether its distance is taken."""
+        """Return whether its distance is taken."""
         return self.measured > 0
 
     @property
@@ -59,12 +59,12 @@ class Plan:
 
     @property
     def statistics_evaluations(self) -> int:
-        """Of the two passes over data."""
+        """Network evaluations of the two passes over data."""
         return self.choosing * self.choosing_times + self.heldout * self.T
 
     @property
     def sampling_evaluations(self) -> int:
-        """Of all samples."""
+        """Network evaluations of all samples."""
         return sum(point.evaluations for point in self.points)
 
     def lines(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a study found, as one JSON file from which every table and figure is drawn."""
+"""Results of a study, as one JSON file from which every table and figure is drawn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIGITS = 6  # significant; standard errors are in the third
 
 @dataclass(frozen=True)
 class Distance:
-    """How far samples of one path are from real images; ``samples`` is always said with the number."""
+    """Distance of one path's samples from real images; ``samples`` is always said with the number."""
 
     stride: str
     budget: int
@@ -82,19 +82,19 @@ class StudyResults:
 
     @property
     def distance_name(self) -> str:
-        """What the Fréchet distance on these features is called."""
+        """Name of the Fréchet distance on these features."""
         return str(self.features["distance"]) if self.features else "distance"
 
     @property
     def sampling(self) -> str:
-        """How samples were drawn, in words."""
+        """Describe how samples were drawn."""
         sampler, eta = self.settings["sampler"], self.settings.get("eta", 0.0)
         rule = samplers.find(sampler)
         return f"{rule.words} sampling, eta {eta:g}" if rule.takes_eta else f"{sampler} sampling"
 
     @property
     def sentence(self) -> str | None:
-        """Whether bits/dim and the distance agree, in words."""
+        """State in words whether bits/dim and the distance agree."""
         return None if self.agreement is None else self.agreement.sentence(f"the {self.distance_name}")
 
     def check(self) -> None:
@@ -127,7 +127,7 @@ class StudyResults:
 
     @property
     def usual_samples(self) -> int:
-        """By which strides are measured, and all steps if they are few."""
+        """Budgets at which strides are measured, and all steps if they are few."""
         counts = [each.samples for each in self.distances if each.stride != ALL]
         return max(counts or [each.samples for each in self.distances], default=0)
 

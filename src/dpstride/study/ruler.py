@@ -1,4 +1,4 @@
-"""How far samples are from real images: two distances, measured once for each set of samples."""
+"""Distances of samples from real images: two distances, measured once for each set of samples."""
 
 from __future__ import annotations
 

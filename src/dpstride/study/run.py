@@ -175,7 +175,7 @@ class Study:
 
     @property
     def few(self) -> list[str]:
-        """Of which numbers of images a Fréchet distance says little; known before anything is drawn."""
+        """Warn of numbers of images at which a Fréchet distance says little; known before anything is drawn."""
         if self.extractor is None or self.reference is None:
             return []
         dimension = self.extractor.dimension
@@ -253,7 +253,7 @@ class Study:
 
     @property
     def _value_range(self) -> tuple[float, float]:
-        """Of images: that of the data, or what decoders give."""
+        """Range of images: that of the data, or what decoders give."""
         data_range = self.choosing.data_range
         return (data_range.low, data_range.high) if self.decode is None else (-1.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""What is trained on: 8-bit images in memory, with one class label each where the model is class-conditional."""
+"""Training data: 8-bit images in memory, with one class label each where the model is class-conditional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How t is drawn in training: evenly spread, or where the bound's terms are large.
+"""Draws of t in training: evenly spread, or where the bound's terms are large.
 
 Both samplers draw by inverting a cumulative distribution at stratified points ``(i + u)/B``, one u for the batch. Each
 t keeps its exact marginal probability, so every estimate stays unbiased, and a batch covers all noise levels (Kingma et
@@ -67,7 +67,7 @@ class LossAwareSampler:
             self.counts[i] += 1
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps."""
+        """State that a checkpoint keeps."""
         return {"losses": torch.from_numpy(self.losses.copy()), "counts": torch.from_numpy(self.counts.copy())}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

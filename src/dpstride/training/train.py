@@ -300,7 +300,7 @@ class Run:
                     raise ValueError(f"the optimiser's {name} has another shape than its parameter")
 
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a checkpoint to be gone on with."""
+        """Settings that must be the same for a checkpoint to be continued."""
         return {
             **asdict(self.settings),
             "process": self.process.name,

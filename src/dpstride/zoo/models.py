@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str | None = None) -> dict[str, Any]:
-    """What dpstride.json says of a model; without a name, of every model, by name."""
+    """Return what dpstride.json says about a model; without a name, about every model, by name."""
     if name is None:
         return {each: read_description(folder_of(each)) for each in names()}
     return read_description(folder_of(name))

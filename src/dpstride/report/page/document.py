@@ -1,4 +1,4 @@
-"""What the page is given: one JSON document, a few hundred kilobytes even for the 4,000 paths of a grid of 4,000.
+"""The page's data: one JSON document, a few hundred kilobytes even for the 4,000 paths of a grid of 4,000.
 
 Paths are bit masks, each but the first as its difference from the one before, which is mostly 0. Costs are not the
 table but those of the steps that some path takes, and a sample of the table to look at. Numbers that a reader may copy
@@ -183,7 +183,7 @@ def _span(values: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _facts(saved: Saved) -> list[list[str]]:
-    """What a reader asks first: the model, the data, the samples used, the uncertainty."""
+    """Facts that a reader asks for first: the model, the data, the samples used, the uncertainty."""
     comparison, process, run = saved.comparison, saved.schedules.process, saved.run
     model, options, samples = comparison.model, comparison.options, comparison.samples
     predicts = f", predicts {model['predicts']}" if "predicts" in model else ""

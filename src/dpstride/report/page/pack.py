@@ -20,7 +20,7 @@ def pack(values: npt.ArrayLike, kind: str) -> dict[str, Any]:
 
 
 def unpack(packed: dict[str, Any]) -> npt.NDArray[Any]:
-    """What `pack` packed; the page does the same."""
+    """Unpack what `pack` packed; the page does the same."""
     kind = np.dtype(TYPES[packed["kind"]]).newbyteorder("<")
     planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), dtype=np.uint8)
     return np.ascontiguousarray(planes.reshape(kind.itemsize, -1).T).view(kind).ravel()

@@ -1,4 +1,4 @@
-"""What `find`, `demo` and `study` left in a folder, read back: enough for every figure and the page, with no network pass."""
+"""Saved results of `find`, `demo` and `study`: enough for every figure and the page, with no network pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the objectives are made of: a noised batch, its coefficients, and the terms that several of them share.
+"""Parts that the objectives are made of: a noised batch, its coefficients, and the terms that several of them share.
 
 A network is trained on ``x_t = f_t x_0 + g_t ε``. Noise levels come from a `ForwardProcess`, taken in float64 and rounded
 once.
