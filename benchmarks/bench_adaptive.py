@@ -52,10 +52,10 @@ import dpstride
 import page
 from dpstride import CostTable, Denoiser, Statistics, zoo
 from dpstride.adaptive.loop import BUDGETS, TOLERANCE
-from dpstride.costs.steps import snr_difference
 from dpstride.objectives.step_costs import standard_error
 from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.data import Samples
+from dpstride.variances import snr_difference
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 Array = NDArray[np.float64]

@@ -20,6 +20,7 @@ from torch import Tensor
 from dpstride import Denoiser, ForwardProcess, Statistics
 from dpstride.statistics.artefact import DataRange
 from dpstride.statistics.noise import standard_normal
+from dpstride.variances.learned_optimal import factor
 
 Array = NDArray[Any]
 LN2 = math.log(2.0)
@@ -223,7 +224,7 @@ class DirectChain:
                     Delta = (f[s] / g[s]) ** 2 - (f[t] / g[t]) ** 2
                     squares = q_variance + b**2 * (self.x_0 - self.x0_hat[t]) ** 2
                     best = (squares / p_variance).mean()
-                    p_variance *= best if fitted is None else fitted.factor(t, np.log((g[t] / g[s]) ** 2), Delta)
+                    p_variance *= best if fitted is None else factor(fitted, t, np.log((g[t] / g[s]) ** 2), Delta)
             case "optimal":
                 # E (x_s − mean of p)² given x_t: the variance of q plus the expected square of the means' difference.
                 m = self.mean_squared_error(t) if fitted is None else float(fitted.mean_squared_error[t])

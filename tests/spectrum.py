@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpstride import ForwardProcess, Statistics
-from dpstride.costs.elbo import check_options
+from dpstride.objectives.elbo import check_options
 from gaussian import Array, ideal_statistics
 
 T, DIMS = 120, 64

@@ -18,10 +18,12 @@ from dpstride import (
     score,
     solve,
 )
-from dpstride.evaluate.ablation import _Parts, _score, ablate
+from dpstride.evaluate.ablation import ablate, weighted_tables
+from dpstride.objectives.engine import ElboEngine
+from dpstride.options import CostOptions
 from dpstride.statistics.artefact import Statistics
 from dpstride.statistics.data import Samples
-from gaussian import MixtureNetwork, gaussian_denoiser, mixture_data
+from gaussian import LN2, MixtureNetwork, gaussian_denoiser, mixture_data
 
 PROCESS = ForwardProcess.linear(24)
 MEANS = np.array([[0.7, -0.2, 0.1], [-0.6, 0.5, 0.0], [0.0, -0.7, 0.6]])
@@ -45,8 +47,8 @@ def both(request: pytest.FixtureRequest) -> tuple[Denoiser, Samples, Statistics,
     return denoiser, data, *(estimate(denoiser, part, progress=False) for part in (data, levels(64, 1)))
 
 
-def options_of(denoiser: Denoiser, variance: str | None, decoder: str) -> dict[str, Any]:
-    return {"variance": variance or denoiser.variance, "decoder": decoder, "cdf": "exact"}
+def options_of(denoiser: Denoiser, variance: Any, decoder: Any) -> CostOptions:
+    return CostOptions(variance or denoiser.variance, decoder)
 
 
 @pytest.mark.parametrize(
@@ -82,15 +84,14 @@ def test_a_subset_is_the_experiment_with_those_samples() -> None:
     weights = np.where(np.arange(96) < 8, 1.0 / 8.0, 0.0)
     for variance in ("posterior", "upper", "optimal"):
         options = options_of(denoiser, variance, "upper")
-        table, fitted = _Parts(statistics, options).table(weights)
+        L, _, fitted = weighted_tables(statistics, options).table(weights)
         costs = elbo_costs(few, variance, "upper")  # type: ignore[arg-type]
-        np.testing.assert_allclose(table.L, costs.L, rtol=1e-10)
+        np.testing.assert_allclose(L, costs.L, rtol=1e-10)
         if variance == "optimal":
             np.testing.assert_allclose(fitted.mean_squared_error[1:], costs.fitted.mean_squared_error[1:], rtol=1e-12)
         schedule = solve(costs, 5).schedule(5)
-        assert _score(heldout, schedule.steps, options, fitted) == pytest.approx(
-            score(heldout, [schedule])[0].bpd, rel=1e-10
-        )
+        nats = ElboEngine(heldout, options, fitted).path_nats(schedule.steps)
+        assert nats / (heldout.dims * LN2) == pytest.approx(score(heldout, [schedule])[0].bpd, rel=1e-10)
     direct = bits_per_dim(denoiser, levels(40, 1), schedule, seed=0)
     assert score(heldout, [schedule])[0].bpd == pytest.approx(direct.bpd, rel=1e-6)
 
@@ -101,13 +102,13 @@ def test_a_block_subset_is_the_experiment_with_that_block() -> None:
     statistics = estimate(denoiser, data, progress=False)
     few = estimate(denoiser, data, samples=24, progress=False)  # 8 of the 32 blocks of 3
     options = options_of(denoiser, None, "upper")
-    parts = _Parts(statistics, options)
-    assert (parts.units, parts.by_sample) == (32, False)
-    table, _ = parts.table(np.where(np.arange(32) < 8, 1.0 / 8.0, 0.0))
+    tables = weighted_tables(statistics, options)
+    assert (tables.units.sizes.size, tables.units.by_sample) == (32, False)
+    L, _, _ = tables.table(np.where(np.arange(32) < 8, 1.0 / 8.0, 0.0))
     expected = elbo_costs(few).L
     below = np.tril_indices(PROCESS.T + 1, -1)
-    np.testing.assert_allclose(table.L[below], expected[below], rtol=2e-3)
-    assert np.abs(table.L[below] - elbo_costs(statistics).L[below]).max() > 0.05 * expected[below].mean()
+    np.testing.assert_allclose(L[below], expected[below], rtol=2e-3)
+    assert np.abs(L[below] - elbo_costs(statistics).L[below]).max() > 0.05 * expected[below].mean()
 
 
 def test_few_samples_lose_on_average_and_more_lose_less() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dpstride import ForwardProcess, Statistics, elbo_costs, estimate, solve
 from dpstride.adaptive.loop import first_steps
 from dpstride.adaptive.regret import _around, _Judge, believe
-from dpstride.costs.elbo import check_options
+from dpstride.objectives.elbo import check_options
 from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.interpolate import fill
 from gaussian import Array

@@ -15,7 +15,7 @@ import pytest
 from dpstride import ForwardProcess, Statistics, elbo_costs, solve
 from dpstride.adaptive.loop import refine
 from dpstride.adaptive.report import AdaptiveReport
-from dpstride.costs.elbo import check_options
+from dpstride.objectives.elbo import check_options
 from dpstride.statistics.artefact import DataRange
 from flawed import LAWS, Flawed
 from gaussian import LN2

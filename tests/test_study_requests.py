@@ -17,7 +17,6 @@ from dpstride import (
     ScheduleSet,
     Statistics,
     __version__,
-    elbo_costs,
     estimate,
     even_stride,
     frechet_distance,
@@ -28,6 +27,7 @@ from dpstride import (
 from dpstride.cli import _run
 from dpstride.evaluate import ablation
 from dpstride.evaluate.features.extractor import to_levels
+from dpstride.options import CostOptions
 from dpstride.report.study_figures import sample_rows
 from dpstride.report.tables import Table, kernel_name
 from dpstride.runs import number_cache
@@ -140,7 +140,7 @@ def test_an_ablation_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: p
         estimate(denoiser, rng.standard_normal((40, 2)), seed=seed, data_range="continuous", progress=False)
         for seed in (0, 1)
     )
-    options = elbo_costs(chosen, "posterior", "upper").options
+    options = CostOptions("posterior", "upper")
     whole = ablation.ablate(chosen, heldout, options, [2, 5])
     done: list[int] = []
 

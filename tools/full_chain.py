@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpstride.costs.steps import snr_difference
+from dpstride import variances
 from dpstride.denoiser import Denoiser
+from dpstride.fitted import Fitted
 from dpstride.statistics.decoder import decoder_nats, signed_residual
 
 HALF_BIN = 1.0 / 255.0
@@ -61,18 +62,21 @@ def _step_nats(
     process = denoiser.process
     x_t = _noised(denoiser, x, t, torch.randn(x.shape, generator=generator, dtype=torch.float64))
     prediction = denoiser(x_t, torch.from_numpy(t))
-    error = (x - prediction.x0_hat.double()).square()
-    Delta = torch.from_numpy(snr_difference(process, t, t - 1)).reshape(-1, 1, 1, 1)
-    delta = torch.from_numpy(2.0 * np.log(process.g[t] / process.g[t - 1])).reshape(-1, 1, 1, 1)
-    match denoiser.variance:
-        case "posterior":
-            nats = 0.5 * Delta * error
-        case "upper":
-            nats = 0.5 * (torch.expm1(-delta) + delta + torch.exp(-delta) * Delta * error)
-        case "learned_range":
-            assert prediction.fraction is not None
-            exponent = prediction.fraction.double() * delta
-            nats = 0.5 * (exponent + torch.expm1(-exponent) + torch.exp(-exponent) * Delta * error)
+    q_variance, b = (
+        torch.from_numpy(each).reshape(-1, 1, 1, 1)
+        for each in (process.posterior_variance(t, t - 1), process.posterior_mean(t, t - 1)[1])
+    )
+    # KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) of two Gaussians whose means differ by b (x_0 − x̂_0).
+    of = variances.find(denoiser.variance).value
+    fractions = [None] * len(x) if prediction.fraction is None else prediction.fraction.double()
+    p_variance = torch.stack(
+        [
+            torch.as_tensor(of(process, int(at), int(at) - 1, fraction, Fitted())).expand(x.shape[1:])
+            for at, fraction in zip(t, fractions, strict=True)
+        ]
+    )
+    gap = b * (x - prediction.x0_hat.double())
+    nats = 0.5 * ((p_variance / q_variance).log() + (q_variance + gap.square()) / p_variance - 1.0)
     return nats.flatten(1).sum(dim=1)
 
 

@@ -28,7 +28,7 @@ _HOME = {
     "quadratic_ddim_stride": "strides",
     "StepCosts": "objectives.step_costs",
     "CostTable": "objectives.step_costs",
-    "elbo_costs": "costs.elbo",
+    "elbo_costs": "objectives.elbo",
     "Solution": "solver",
     "solve": "solver",
     "Lines": "solver",
@@ -64,7 +64,6 @@ __all__ = ["__version__", *_HOME]
 if TYPE_CHECKING:
     from .adaptive.loop import estimate_adaptively as estimate_adaptively
     from .adaptive.report import AdaptiveReport as AdaptiveReport
-    from .costs.elbo import elbo_costs as elbo_costs
     from .denoiser import Denoiser as Denoiser
     from .denoiser import NonFiniteError as NonFiniteError
     from .denoiser import Prediction as Prediction
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
     from .objectives.continuous import refine_schedule as refine_schedule
+    from .objectives.elbo import elbo_costs as elbo_costs
     from .objectives.mixed import mixed_schedules as mixed_schedules
     from .objectives.mixed import trade_off as trade_off
     from .objectives.step_costs import CostTable as CostTable

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .statistics.bins import chebyshev_matrix
+from .options import Cdf
+
+if TYPE_CHECKING:
+    from .statistics.artefact import DataRange, Statistics
 
 Array = npt.NDArray[np.float64]
-Index = int | npt.NDArray[np.int64]
 CURVE_NODES = 8  # of each curve of a factor: within 1e-5 of it for the embedded models
 FACTOR_SIZE = 1 + 2 * CURVE_NODES
-FIELDS = {  # option and choice → what is fitted for it
-    ("variance", "optimal"): "mean_squared_error",
-    ("variance", "learned_optimal"): "learned_factor",
-    ("decoder", "optimal"): "decoder_variance",
-}
 _NUMBER = (int, float, type(None))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a variance or a decoder finds its numbers on the data that choose a path.
+
+    Attributes:
+        numbers: their name in `Fitted`.
+        on: all of them, from statistics at some grid indices, with a distribution function for the decoder.
+        at: one of them, roughly and quickly, from statistics at one grid index.
+        from_errors: all of them from m = E Σ e²/dims alone, by grid index; None where the data's range needs more than m.
+        note: what to tell where those of all samples stand in for those of some.
+    """
+
+    numbers: str
+    on: Callable[[Statistics, npt.NDArray[np.int64], Cdf], Array]
+    at: Callable[[Statistics, int, Cdf], float] | None = None
+    from_errors: Callable[[Array, DataRange], Array | None] = lambda m, data_range: None
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,25 +45,26 @@ class Fitted:
     """Numbers by grid index; each is None when its option has nothing to fit.
 
     ``mean_squared_error[t]`` is m = E Σ e²/dims, from which the optimal variance of any step t → s is g̃² (1 + Δ m);
-    ``decoder_variance[t]`` is the decoder's; ``learned_factor[t]`` is what `factor` reads: the largest δ, and at Chebyshev
-    nodes of δ between 0 and it ln(E Σ exp(−φδ)/dims)/δ and ln(E Σ e² exp(−φδ)/dims).
+    ``decoder_variance[t]`` is the decoder's; ``learned_factor[t]`` are the curves of `variances.learned_optimal`.
     """
 
     mean_squared_error: Array | None = None
     decoder_variance: Array | None = None
     learned_factor: Array | None = None
 
-    def factor(self, t: Index, delta: Array, Delta: Array) -> Array:
-        """By how much the learned variance of steps t → s is best multiplied: E Σ (1 + Δ e²) exp(−φδ) / dims."""
-        assert self.learned_factor is not None
-        rows = self.learned_factor[np.broadcast_to(t, np.shape(delta))]
-        share = delta / np.maximum(rows[..., 0], 1e-300)
-        nodes = chebyshev_matrix(0.0, 1.0, CURVE_NODES, np.reshape(share, -1)).reshape(*np.shape(delta), 1, CURVE_NODES)
-        curves = (rows[..., 1:].reshape(*np.shape(delta), 2, CURVE_NODES) * nodes).sum(axis=-1)
-        return np.asarray(np.exp(delta * curves[..., 0]) + Delta * np.exp(curves[..., 1]))
+    def of(self, fit: Fit) -> Array:
+        """The numbers of ``fit``, which the options guarantee to be there."""
+        numbers: Array | None = getattr(self, fit.numbers)
+        assert numbers is not None
+        return numbers
+
+    def has(self, name: str, T: int) -> bool:
+        """True if there are numbers of that name for every index of a grid with T steps."""
+        numbers = getattr(self, name)
+        return numbers is not None and numbers.shape == _shape(name, T)
 
     def same(self, other: Fitted) -> bool:
-        """Whether all numbers are the same."""
+        """True if all numbers are the same."""
         pairs = [(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)]
         return all(
             a is b or (a is not None and b is not None and np.array_equal(a, b, equal_nan=True)) for a, b in pairs
@@ -67,7 +84,7 @@ class Fitted:
     def check(self, T: int) -> None:
         """Raise unless there are numbers for every index of a grid with T steps."""
         for each in fields(self):
-            numbers, shape = getattr(self, each.name), shape_of(each.name, T)
+            numbers, shape = getattr(self, each.name), _shape(each.name, T)
             if numbers is not None and numbers.shape != shape:
                 raise ValueError(
                     f"fitted.{each.name} must have one {'row' if shape[1:] else 'number'} per grid index, {T + 1} of them, "
@@ -75,12 +92,12 @@ class Fitted:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """For a schedule file."""
+        """The numbers as a schedule file has them."""
         return {each.name: _to_list(getattr(self, each.name)) for each in fields(self)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], T: int) -> Fitted:
-        """What `to_json` wrote, checked."""
+        """Read what `to_json` wrote, and check it."""
         return cls(
             _from_list(document["mean_squared_error"], T, above=-np.finfo(np.float64).tiny),
             _from_list(document["decoder_variance"], T, above=0.0),
@@ -88,17 +105,7 @@ class Fitted:
         )
 
 
-def fields_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """What these options need fitted: option → name of the numbers."""
-    return {
-        option: FIELDS[option, options[option]]
-        for option in ("variance", "decoder")
-        if (option, options.get(option)) in FIELDS
-    }
-
-
-def shape_of(name: str, T: int) -> tuple[int, ...]:
-    """Shape of the numbers of that name on a grid with T steps."""
+def _shape(name: str, T: int) -> tuple[int, ...]:
     return (T + 1, FACTOR_SIZE) if name == "learned_factor" else (T + 1,)
 
 

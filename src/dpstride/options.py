@@ -35,9 +35,11 @@ POSTERIOR: Final = "posterior"
 UPPER: Final = "upper"
 LEARNED_RANGE: Final = "learned_range"
 
+EXACT: Final = "exact"  # the distribution function with which statistics keep decoders
+
 DEFAULT_MODEL_VARIANCE: Final = POSTERIOR
 DEFAULT_DECODER: Final[Decoder] = "upper"
-DEFAULT_CDF: Final[Cdf] = "exact"
+DEFAULT_CDF: Final[Cdf] = EXACT
 DEFAULT_OBJECTIVE: Final[Objective] = "elbo"
 DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .options import DEFAULT_DECODER
 from .schedule import ScheduleSet
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def optimise(
     batch_size: int = 64,
     data_range: object = "uint8",
     variance: Variance | None = None,
-    decoder: Decoder = "upper",
+    decoder: Decoder = DEFAULT_DECODER,
     max_budget: int | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -71,12 +72,12 @@ def optimise(
 def schedules_from(
     statistics: Statistics,
     variance: Variance | None = None,
-    decoder: Decoder = "upper",
+    decoder: Decoder = DEFAULT_DECODER,
     max_budget: int | None = None,
     progress: bool = False,
 ) -> ScheduleSet:
     """The best schedule of every budget from saved statistics: no network pass."""
-    from .costs.elbo import elbo_costs
+    from .objectives.elbo import elbo_costs
     from .objectives.schedules import best_schedules
 
     return best_schedules(elbo_costs(statistics, variance, decoder), max_budget, progress)
@@ -84,7 +85,8 @@ def schedules_from(
 
 def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> None:
     """Refuse options that costs or solver would refuse, before the network has run for hours."""
-    from .costs.elbo import check_options
+    from . import decoders
+    from .objectives.elbo import check_options
 
     process = denoiser.process
     check_options(process, denoiser.variance, variance, decoder)
@@ -93,20 +95,20 @@ def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_bu
     whole = isinstance(max_budget, (int, np.integer)) and not isinstance(max_budget, bool)
     if not whole or not 1 <= max_budget <= process.T:
         raise ValueError(f"max_budget must be a whole number between 1 and T = {process.T}, not {max_budget!r}.")
-    if decoder == "respaced" and max_budget < 2:
+    if max_budget < (least := decoders.find(decoder).least_budget):
         raise ValueError(
-            "decoder='respaced' takes its variance from a second step, so max_budget = 1 leaves nothing to choose. Allow at "
-            "least 2 steps, or choose another decoder."
+            f"decoder={decoder!r} takes its variance from a second step, so max_budget = {max_budget} leaves nothing to "
+            f"choose. Allow at least {least} steps, or choose another decoder."
         )
 
 
 def cost_options(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> dict[str, Any]:
     """Options of costs as they are meant: left out, a variance is the model's own, and a budget the grid's."""
-    from .costs.elbo import check_options
+    from .objectives.elbo import check_options
 
     chosen = check_options(denoiser.process, denoiser.variance, variance, decoder)
     most = denoiser.process.T if max_budget is None else max_budget
-    return {"variance": chosen["variance"], "decoder": decoder, "max_budget": most}
+    return {"variance": chosen.variance, "decoder": decoder, "max_budget": most}
 
 
 def named(schedules: ScheduleSet, run: Run | None) -> ScheduleSet:

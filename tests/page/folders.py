@@ -11,8 +11,8 @@ import pytest
 
 from dpstride import ForwardProcess, ScheduleSet, Statistics, schedules_from
 from dpstride.cli import _run
-from dpstride.costs.elbo import elbo_costs
 from dpstride.evaluate.comparison import Comparison, compare
+from dpstride.objectives.elbo import elbo_costs
 from dpstride.report.page.saved import Saved
 from dpstride.statistics.artefact import DataRange
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..costs.elbo import check_options
+from .. import decoders
+from ..objectives.elbo import check_options
+from ..options import DEFAULT_DECODER, CostOptions
 from ..process import ForwardProcess
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import breaks, noise_coordinate
@@ -45,7 +47,7 @@ def estimate_adaptively(
     budgets: Sequence[int] | None = None,
     tolerance: float = TOLERANCE,
     variance: Variance | None = None,
-    decoder: Decoder = "upper",
+    decoder: Decoder = DEFAULT_DECODER,
     max_steps: int | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -118,7 +120,7 @@ def refine(
     process: ForwardProcess,
     evaluate: Evaluate,
     data_square: float,
-    options: Mapping[str, Any],
+    options: CostOptions,
     budgets: Sequence[int],
     tolerance: float = TOLERANCE,
     max_steps: int | None = None,
@@ -226,7 +228,7 @@ def check_budgets(
     budgets: Sequence[int] | None, T: int, decoder: str, max_budget: int | None = None
 ) -> tuple[int, ...]:
     """The budgets asked for, ascending, or a clear error; by default the paper's, up to T and ``max_budget``."""
-    least = 2 if decoder == "respaced" else 1
+    least = decoders.find(decoder).least_budget
     if budgets is None:
         largest = T if max_budget is None else min(T, max_budget)
         return tuple(budget for budget in BUDGETS if budget <= largest) or (largest,)

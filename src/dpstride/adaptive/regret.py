@@ -13,17 +13,19 @@ under the estimate is another draw of the same. The larger of the two is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..costs.steps import fixed_step, step_row
+from ..objectives.engine import ElboEngine
+from ..options import CostOptions
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import monotone_cubic
 from ..statistics.interpolate import fill
+from ..variances import Errors, Steps
 from .candidates import REACHES, Array, Candidates, Indices
 
 LN2 = math.log(2.0)
@@ -80,7 +82,7 @@ def believe(
     statistics: Statistics,
     evaluated: npt.ArrayLike,
     budgets: Sequence[int],
-    options: Mapping[str, Any],
+    options: CostOptions,
     seed: int = 0,
 ) -> Belief:
     """What rows ``evaluated`` of ``statistics`` say about the paths that would be chosen from them."""
@@ -127,7 +129,7 @@ class _Judge(Candidates):
             i = int(np.searchsorted(self.grid, t))
             at = np.array([self._reached(i, reach)[0] for reach in REACHES])
             filled = fill(self.needed, others, rows=[t])
-            costs = step_row(filled, t, self.grid[at], self.options["variance"], self.fitted)
+            costs = ElboEngine(filled, self.engine.options, self.engine.fitted).step_nats(t, self.grid[at])
             missed[row] = np.log(np.maximum(costs, 1e-300) / np.maximum(self.estimate[i * (i - 1) // 2 + at], 1e-300))
         return missed
 
@@ -143,7 +145,7 @@ class _Judge(Candidates):
         pair = [j, min(j + 1, i - 1)]
         at = i * (i - 1) // 2 + np.array(pair)
         costs = self.estimate[at, None] + self._unit_deviations[at] @ (weights - self.sizes[:, None])
-        level = np.log(np.maximum(costs, 1e-300) / self._snr_difference[at, None])
+        level = np.log(np.maximum(costs, 1e-300) / self._steps.Delta[at, None])
         span = far[pair[0]] - far[pair[1]]
         share = 1.0 if span == 0.0 else max((reach - far[pair[1]]) / span, 0.0)
         return np.asarray(share * level[0] + (1.0 - share) * level[1])
@@ -249,10 +251,10 @@ class _Judge(Candidates):
         regret, best = [], []
         for path, K in zip(chosen, budgets, strict=True):
             costs = table.costs(path)
-            if self.options["variance"] == "optimal":  # the chosen path has the variances that were fitted with it
-                t, s = self.grid[path[:-2] - 1], self.grid[path[1:-1] - 1]
+            if self.refits:  # the chosen path has the variances that were fitted with it
+                steps = Steps(self.process, self.dims, self.grid[path[:-2] - 1], self.grid[path[1:-1] - 1])
                 truth = self._mean_squared_error(weights, factor)[path[:-2] - 1]
-                costs[:-1] = fixed_step(self.process, t, s, self.dims, truth, "optimal", self.fitted)
+                costs[:-1] = self.engine.variance.nats(steps, Errors(truth), self.engine.fitted)
             regret.append(float(costs.sum() - table.least[K]))
             other = table.best(K)
             best.append((other, np.append(table.costs(other)[:-1], 0.0)))

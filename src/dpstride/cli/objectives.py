@@ -249,8 +249,8 @@ def find_mixed(
     run: Run,
 ) -> tuple[dict[str, Any], str]:
     """Schedules for bits/dim + λ · trajectory cost, scored as `find` scores; and the trade-off of each budget."""
-    from ..costs.elbo import elbo_costs
     from ..evaluate.comparison import compare
+    from ..objectives.elbo import elbo_costs
     from ..objectives.mixed import mixed_schedules, trade_off
     from ..objectives.trajectory import trajectory_costs
     from ..report.figures import save_figures

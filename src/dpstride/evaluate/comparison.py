@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..costs.elbo import elbo_costs
-from ..costs.table import CostTable
-from ..fitted import fields_of
+from ..objectives.elbo import fitted_numbers, heldout_costs
+from ..objectives.step_costs import CostTable
+from ..options import CostOptions
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
@@ -152,9 +152,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics."""
     heldout.check_process(schedules.process)
     check_provenance(schedules)
-    options = schedules.options
-    fitted = schedules.fitted if fields_of(options) else None
-    costs = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
+    costs = heldout_costs(heldout, CostOptions.from_dict(schedules.options), schedules.fitted)
     budgets = schedules.budgets
     paths = {
         "even": [even_stride(schedules.process, budget).steps for budget in budgets],
@@ -172,7 +170,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         curves=curves,
         chosen=chosen,
         model=dict(heldout.model),
-        options=dict(options),
+        options=dict(schedules.options),
         samples={"chosen": chosen_samples, "heldout": heldout.samples},
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
         warnings=tuple(_warnings(curves, chosen, schedules, heldout)),
@@ -230,7 +228,7 @@ def _warnings(
         within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
         found.append(
             f"More steps hurt here: {_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
-            f"{best:,}{within}). {_reason(schedules.options)}"
+            f"{best:,}{within}). {_reason(CostOptions.from_dict(schedules.options))}"
         )
     samples = (int(schedules.provenance["data"]["samples"]), heldout.samples)
     shown = [budget for budget in (*usual_budgets(budgets[-1]), budgets[-1]) if budget in curves["dp"]]
@@ -266,11 +264,11 @@ def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
     return min(curve, key=lambda budget: (float(f"{curve[budget][0]:.6g}"), budget))
 
 
-def _reason(options: Mapping[str, Any]) -> str:
-    if fields_of(options).keys() == {"variance", "decoder"}:
+def _reason(options: CostOptions) -> str:
+    if len(fitted_numbers(options)) == 2:
         return "The network is poor at low noise."
     return (
-        f"Either the network is poor at low noise, or the {options['variance']!r} variance is wrong for the coarse steps "
+        f"Either the network is poor at low noise, or the {options.variance!r} variance is wrong for the coarse steps "
         "next to clean data (try variance 'optimal' with decoder 'optimal')."
     )
 

@@ -17,16 +17,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..costs.decoder import decoder_variance
-from ..costs.elbo import check_options, elbo_costs
-from ..costs.steps import LEARNED, snr_difference
-from ..costs.table import CostTable, standard_error
+from .. import decoders, variances
 from ..denoiser import Denoiser, Prediction
-from ..fitted import Fitted, fields_of
-from ..options import Cdf, Decoder, Variance
+from ..fitted import Fit, Fitted
+from ..objectives.elbo import check_options, fitted_numbers, heldout_costs
+from ..objectives.step_costs import CostTable, standard_error
+from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
 from ..schedule import Schedule
-from ..statistics.artefact import Statistics
+from ..statistics.artefact import DataRange, Statistics
 from ..statistics.data import Batch, Samples
 from ..statistics.decoder import decoder_nats, signed_residual
 from ..statistics.noise import check_seed, standard_normal
@@ -77,13 +76,11 @@ def bits_per_dim(
     process = denoiser.process
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
     options = resolve_options(denoiser, schedule, variance, decoder, cdf)
-    check_fitted(options, fitted)
-    if options["decoder"] == "respaced":
-        decoder_variance(process, steps[-2], "respaced", fitted, steps[-3] if len(steps) > 2 else None)
+    check_fitted(fitted, variance=options.variance, decoder=options.decoder)
     data = Samples.read(heldout, samples, data_range)
-    Passes(
-        denoiser, data, seed, batch_size, skip_nonfinite=False
-    ).probe()  # else a random network would score something
+    chain = _ReverseChain(process, steps, options, fitted, data.data_range)
+    # Without it a random network would score something.
+    Passes(denoiser, data, seed, batch_size, skip_nonfinite=False).probe()
     terms = np.zeros((len(data), len(steps)))
     batches = range(0, len(data), batch_size)
     with tqdm(
@@ -96,15 +93,11 @@ def bits_per_dim(
                 noise = standard_normal(seed, "forward", int(process.origin[t]), first, last - first, data.shape)
                 x_t = process.f[t] * batch.x + process.g[t] * noise.to(batch.x)
                 prediction = denoiser(x_t, t, batch.conditioning)
-                s = steps[column + 1]
-                if s > 0:
-                    nats = _step_nats(process, t, s, batch.x, prediction, options["variance"], fitted)
-                else:
-                    nats = _decoder_nats(process, steps, batch, prediction, data, options, fitted)
+                nats = chain.term(column, batch, prediction)
                 terms[first:last, column] = nats.flatten(1).sum(1).double().cpu().numpy()
                 bar.update()
-            terms[first:last, -1] = _prior_nats(process, steps[0], batch.x).double().cpu().numpy()
-    return _likelihood(terms, np.ones(len(data)), math.prod(data.shape), len(data), options, steps)
+            terms[first:last, -1] = chain.prior_nats(batch.x).double().cpu().numpy()
+    return _likelihood(terms / (math.prod(data.shape) * LN2), options, steps)
 
 
 def score(
@@ -120,15 +113,14 @@ def score(
     variance and the `upper` decoder are used; `ScheduleSet.adopt` gives it those of a set. Fitted numbers come from the
     schedule, never from the data scored here.
     """
-    tables: dict[tuple[Any, ...], CostTable] = {}
+    tables: dict[tuple[CostOptions, int | None], CostTable] = {}
     results = []
     for schedule in schedules:
         heldout.check_process(schedule.process)
-        options = _resolve(heldout.process, heldout.model["variance"], schedule, variance, decoder, cdf)
-        fitted = schedule.fitted if fields_of(options) else None
-        key = (*options.values(), id(fitted))
+        options = _resolve(heldout.process, heldout.model["variance"], schedule, (variance, decoder, cdf))
+        key = (options, id(schedule.fitted) if fitted_numbers(options) else None)
         if key not in tables:
-            tables[key] = elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
+            tables[key] = heldout_costs(heldout, options, schedule.fitted)
         results += score_paths(tables[key], [schedule.steps], heldout.samples)
     return results
 
@@ -177,23 +169,28 @@ def fitted_on(process: ForwardProcess, schedule: Schedule) -> Fitted:
 
 
 def resolve_options(
-    denoiser: Denoiser, schedule: Schedule, variance: Any = None, decoder: Any = None, cdf: Any = None
-) -> dict[str, Any]:
-    """The options to use: the caller's, else the schedule's own, else the model's variance and `upper` decoder."""
-    return _resolve(denoiser.process, denoiser.variance, schedule, variance, decoder, cdf)
+    denoiser: Denoiser,
+    schedule: Schedule,
+    variance: Variance | None = None,
+    decoder: Decoder | None = None,
+    cdf: Cdf | None = None,
+) -> CostOptions:
+    """The options to use: the caller's, else the schedule's own, else the model's variance and the default decoder."""
+    return _resolve(denoiser.process, denoiser.variance, schedule, (variance, decoder, cdf))
 
 
 def _resolve(
-    process: ForwardProcess, model_variance: str, schedule: Schedule, variance: Any, decoder: Any, cdf: Any
-) -> dict[str, Any]:
-    own = schedule.options
-    return check_options(
-        process,
-        model_variance,
-        variance or own.get("variance"),
-        decoder or own.get("decoder") or "upper",
-        cdf or own.get("cdf") or "exact",
-    )
+    process: ForwardProcess,
+    model_variance: Variance,
+    schedule: Schedule,
+    asked: tuple[str | None, str | None, str | None],
+) -> CostOptions:
+    names, defaults = ("variance", "decoder", "cdf"), (None, DEFAULT_DECODER, DEFAULT_CDF)
+    chosen = [
+        option or schedule.options.get(name) or default
+        for option, name, default in zip(asked, names, defaults, strict=True)
+    ]
+    return check_options(process, model_variance, *chosen)
 
 
 def check_batch_size(batch_size: int) -> None:
@@ -202,100 +199,82 @@ def check_batch_size(batch_size: int) -> None:
         raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
 
 
-def check_fitted(options: dict[str, Any], fitted: Fitted, *, decoder: bool = True) -> None:
+def check_fitted(fitted: Fitted, *, variance: Variance, decoder: Decoder | None = None) -> None:
     """Raise when an option that is fitted has no numbers."""
-    for name, numbers in fields_of(options).items():
-        if getattr(fitted, numbers) is None and (decoder or name != "decoder"):
+    asked: list[tuple[str, str, Fit | None]] = [("variance", variance, variances.find(variance).fit)]
+    if decoder is not None:
+        asked.append(("decoder", decoder, decoders.find(decoder).fit))
+    for option, name, fit in asked:
+        if fit is not None and getattr(fitted, fit.numbers) is None:
             raise ValueError(
-                f"{name}={options[name]!r} needs numbers fitted on the data that chose the path, and this schedule has "
-                f"none. Take it from optimise(..., {name}={options[name]!r}), or give a stride those numbers with "
-                "schedules.adopt."
+                f"{option}={name!r} needs numbers fitted on the data that chose the path, and this schedule has none. Take it "
+                f"from optimise(..., {option}={name!r}), or give a stride those numbers with schedules.adopt."
             )
 
 
 # --- one term, by the textbook ---------------------------------------------------------------------------------------------
 
 
-def reverse_variance(
-    process: ForwardProcess, t: int, s: int, prediction: Prediction, variance: Variance, fitted: Fitted
-) -> Tensor | float:
-    """Variance of p(x_s given x_t), s > 0: a number, or one per element where it is learned."""
-    posterior, upper = float(process.posterior_variance(t, s)), float(process.g2_ts(t, s))
-    match variance:
-        case "posterior":
-            return posterior
-        case "upper":
-            return upper
-        case "learned_range" | "learned_optimal":
-            assert prediction.fraction is not None
-            fraction = prediction.fraction
-            learned = (fraction * math.log(upper) + (1.0 - fraction) * math.log(posterior)).exp()
-            if variance == "learned_range":
-                return learned
-            delta, Delta = math.log(upper / posterior), snr_difference(process, t, s)
-            return learned * float(fitted.factor(t, np.asarray(delta), Delta))
-        case "optimal":
-            assert fitted.mean_squared_error is not None
-            _, b = process.posterior_mean(t, s)
-            return posterior + float(b) ** 2 * float(fitted.mean_squared_error[t])
+@dataclass(frozen=True, eq=False)
+class _ReverseChain:
+    """A path and its reverse process, by the definitions: no formula of the cost tables is used."""
+
+    process: ForwardProcess
+    steps: tuple[int, ...]
+    options: CostOptions
+    fitted: Fitted
+    data_range: DataRange
+
+    def __post_init__(self) -> None:
+        self._decoder_variance()  # raises where the path is too short for the decoder
+
+    def term(self, column: int, batch: Batch, prediction: Prediction) -> Tensor:
+        """Cost of the step number ``column`` per element, the last of which is the decoder."""
+        t, s = self.steps[column], self.steps[column + 1]
+        return self._step_nats(t, s, batch.x, prediction) if s > 0 else self._decoder_nats(batch, prediction)
+
+    def prior_nats(self, x: Tensor) -> Tensor:
+        """KL(q(x_t given x_0) ‖ N(0, I)) of each sample, at the first t."""
+        t = self.steps[0]
+        variance = float(self.process.g[t] ** 2)
+        nats = (float(self.process.f[t]) * x).square() + (variance - 1.0 - math.log(variance))
+        return 0.5 * nats.flatten(1).sum(1)
+
+    def _step_nats(self, t: int, s: int, x: Tensor, prediction: Prediction) -> Tensor:
+        """KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) per element: two Gaussians, from their means and variances."""
+        q_variance = float(self.process.posterior_variance(t, s))
+        value = variances.find(self.options.variance).value(self.process, t, s, prediction.fraction, self.fitted)
+        p_variance = torch.as_tensor(value, dtype=x.dtype, device=x.device)
+        _, b = self.process.posterior_mean(t, s)  # the terms in x_t are the same in both means
+        gap = float(b) * (x - prediction.x0_hat)
+        return 0.5 * ((p_variance / q_variance).log() + (q_variance + gap.square()) / p_variance - 1.0)
+
+    def _decoder_nats(self, batch: Batch, prediction: Prediction) -> Tensor:
+        """−ln p(x_0 given x_t) per element."""
+        e = batch.x - prediction.x0_hat
+        sigma2 = torch.tensor(self._decoder_variance(), dtype=e.dtype, device=e.device)
+        learned = decoders.find(self.options.decoder).with_learned(variances.find(self.options.variance).learned)
+        if learned is not None:
+            sigma2 = learned.value(self.process, self.steps[-2], self._decoder_variance(), prediction.fraction)
+        if batch.edge is None or batch.low_edge is None:
+            return 0.5 * ((2.0 * math.pi * sigma2).log() + e.square() / sigma2)
+        q = signed_residual(e, batch.low_edge, batch.edge)
+        nats: Tensor = decoder_nats(q, batch.edge, self.data_range.half_bin, sigma2.sqrt(), self.options.cdf)
+        return nats
+
+    def _decoder_variance(self) -> float:
+        t2 = self.steps[-3] if len(self.steps) > 2 else None
+        return decoders.find(self.options.decoder).value(self.process, self.steps[-2], t2, self.fitted)
 
 
-def _step_nats(
-    process: ForwardProcess, t: int, s: int, x: Tensor, prediction: Prediction, variance: Variance, fitted: Fitted
-) -> Tensor:
-    """KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) per element: two Gaussians, from their means and variances."""
-    q_variance = float(process.posterior_variance(t, s))
-    p_variance = torch.as_tensor(
-        reverse_variance(process, t, s, prediction, variance, fitted), dtype=x.dtype, device=x.device
-    )
-    _, b = process.posterior_mean(t, s)  # the terms in x_t are the same in both means
-    gap = float(b) * (x - prediction.x0_hat)
-    return 0.5 * ((p_variance / q_variance).log() + (q_variance + gap.square()) / p_variance - 1.0)
-
-
-def _decoder_nats(
-    process: ForwardProcess,
-    steps: tuple[int, ...],
-    batch: Batch,
-    prediction: Prediction,
-    data: Samples,
-    options: dict[str, Any],
-    fitted: Fitted,
-) -> Tensor:
-    """−ln p(x_0 given x_t) per element."""
-    t1 = steps[-2]
-    t2 = steps[-3] if len(steps) > 2 else None
-    e = batch.x - prediction.x0_hat
-    scalar = decoder_variance(process, t1, options["decoder"], fitted, t2)
-    if options["decoder"] == "respaced" and options["variance"] in LEARNED:
-        assert prediction.fraction is not None
-        log_upper = 2.0 * math.log(process.g[t1])
-        sigma2 = (prediction.fraction * log_upper + (1.0 - prediction.fraction) * math.log(scalar)).exp()
-    else:
-        sigma2 = torch.tensor(scalar, dtype=e.dtype, device=e.device)
-    if batch.edge is None or batch.low_edge is None:
-        return 0.5 * ((2.0 * math.pi * sigma2).log() + e.square() / sigma2)
-    q = signed_residual(e, batch.low_edge, batch.edge)
-    nats: Tensor = decoder_nats(q, batch.edge, data.data_range.half_bin, sigma2.sqrt(), options["cdf"])
-    return nats
-
-
-def _prior_nats(process: ForwardProcess, t: int, x: Tensor) -> Tensor:
-    """KL(q(x_t given x_0) ‖ N(0, I)) of each sample."""
-    variance = float(process.g[t] ** 2)
-    return 0.5 * ((float(process.f[t]) * x).square() + (variance - 1.0 - math.log(variance))).flatten(1).sum(1)
-
-
-def _likelihood(
-    terms: Array, sizes: Array, dims: int, samples: int, options: dict[str, Any], steps: tuple[int, ...]
-) -> Likelihood:
-    scaled = terms / (dims * LN2)
-    means = scaled.mean(axis=0)
+def _likelihood(terms: Array, options: CostOptions, steps: tuple[int, ...]) -> Likelihood:
+    """The result from bits/dim of each sample, [N, K + 1]."""
+    means = terms.mean(axis=0)
     return Likelihood(
         bpd=float(means.sum()),
-        standard_error=standard_error(scaled.sum(axis=1), sizes),
+        standard_error=standard_error(terms.sum(axis=1), np.ones(len(terms))),
         terms={"steps": tuple(means[:-2].tolist()), "decoder": float(means[-2]), "prior": float(means[-1])},
-        samples=samples,
-        options=options,
+        samples=len(terms),
+        options=options.to_dict(),
         steps=steps,
     )

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .. import samplers
+from .. import samplers, variances
 from ..denoiser import Denoiser
 from ..fitted import Fitted
 from ..options import Sampler, Variance
 from ..schedule import Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import check_seed, standard_normal
-from .likelihood import check_batch_size, check_fitted, fitted_on, resolve_options, reverse_variance, steps_on
+from .likelihood import check_batch_size, check_fitted, fitted_on, resolve_options, steps_on
 
 
 def sample(
@@ -106,13 +106,13 @@ class Chain:
         steps, fitted = steps_on(denoiser.process, schedule), fitted_on(denoiser.process, schedule)
         options = resolve_options(denoiser, schedule, variance)
         if rule.takes_variance:
-            check_fitted(options, fitted, decoder=False)
+            check_fitted(fitted, variance=options.variance)
         return cls(
             denoiser=denoiser,
             steps=steps,
             fitted=fitted,
             seed=check_seed(seed),
-            variance=options["variance"],
+            variance=options.variance,
             sampler=chosen,
             eta=eta,
         )
@@ -148,7 +148,9 @@ class Chain:
             x0_hat=prediction.x0_hat,
             last=last,
             variance=(
-                reverse_variance(process, t, s, prediction, self.variance, self.fitted) if rule.takes_variance else None
+                variances.find(self.variance).value(process, t, s, prediction.fraction, self.fitted)
+                if rule.takes_variance
+                else None
             ),
             eta=self.eta,
         )

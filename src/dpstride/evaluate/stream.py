@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..fitted import fields_of
+from .. import variances
 from ..runs.identity import OtherWorkError, check_identity
 from ..runs.progress import Progress
 from ..runs.storage import Arrays, DamagedFileError, is_replaceable, read_arrays, write_arrays
@@ -240,11 +240,11 @@ def _identity_of(chain: Chain) -> dict[str, Any]:
 
 def _fitted_of(chain: Chain) -> str | None:
     """Digest of the fitted numbers on which the noise of a path depends."""
-    name = fields_of({"variance": chain.variance}).get("variance")
-    fitted = None if name is None else getattr(chain.fitted, name)
-    if fitted is None:
+    fit = variances.find(chain.variance).fit
+    if fit is None or getattr(chain.fitted, fit.numbers) is None:
         return None
-    return hashlib.sha256(np.ascontiguousarray(fitted[list(chain.steps[:-1])]).tobytes()).hexdigest()[:16]
+    numbers = chain.fitted.of(fit)[list(chain.steps[:-1])]
+    return hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()[:16]
 
 
 # --- keeping what is done -----------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser, Predicts
-from ..options import LEARNED_RANGE, POSTERIOR
 from ..process import ForwardProcess
 from .loaded import LoadedModel, UnsupportedModelError
 
@@ -55,7 +54,7 @@ def load_denoising_diffusion(diffusion: Any, name: str | None = None) -> LoadedM
         SelfConditional(diffusion.model),
         process,
         predicts=_OBJECTIVES[diffusion.objective],
-        variance=LEARNED_RANGE if learned else POSTERIOR,
+        variance="learned_range" if learned else "posterior",
         clip=(-1.0, 1.0),
         shape=_shape(diffusion),
         name=name or type(diffusion).__name__,

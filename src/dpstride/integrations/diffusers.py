@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
-from ..options import LEARNED_RANGE, POSTERIOR, ModelVariance
+from ..options import ModelVariance
 from ..reading.documents import read_json
 from .folders import OWN, UNUSED, check_index, clean_pipeline
 from .guidance import check_scale
 from .latents import LatentKind
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
 from .openai import ClassConditional, Plain
-from .scheduler_config import VARIANCE_TYPES, SchedulerFacts, read_scheduler
+from .scheduler_config import SchedulerFacts, read_scheduler
 
 PIXELS = ("DDPMPipeline", "DDIMPipeline", "PNDMPipeline")
 LATENT = ("DiTPipeline", "StableDiffusionPipeline", "StableDiffusionXLPipeline")
@@ -78,16 +78,7 @@ def load_diffusers(
     if device is not None:
         pipeline = pipeline.to(device)
     scale = check_scale(guidance_scale)
-    options = Options(
-        name=name,
-        guidance_scale=scale,
-        variance=variance,
-        overrides=overrides or {},
-        negative_prompt=negative_prompt,
-        latents=latents,
-        sample_size=sample_size,
-        T=T,
-    )
+    options = Options(name, scale, variance, overrides or {}, negative_prompt, latents, sample_size, T)
     if isinstance(source, diffusers.DiffusionPipeline):
         return _load(pipeline, options)
     try:
@@ -165,7 +156,8 @@ def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
     """Facts that the scheduler states, with the user's overrides; an explicit variance replaces the config's."""
     overrides = dict(options.overrides)
     if options.variance is not None and "variance_type" in scheduler.config:
-        overrides.setdefault("variance_type", VARIANCE_TYPES[options.variance])
+        names = {"posterior": "fixed_small", "upper": "fixed_large", "learned_range": "learned_range"}
+        overrides.setdefault("variance_type", names[options.variance])
     return read_scheduler(dict(scheduler.config), overrides, type(scheduler).__name__)
 
 
@@ -182,14 +174,14 @@ def choose_variance(
     wanted = asked or facts.variance
     if wanted is None:
         rule = "the network has variance channels" if learned else "the rule where none is named"
-        wanted = LEARNED_RANGE if learned else POSTERIOR
+        wanted = "learned_range" if learned else "posterior"
         return wanted, True, f"variance {wanted}: {rule}"
-    if wanted == LEARNED_RANGE and not learned:
+    if wanted == "learned_range" and not learned:
         raise UnsupportedModelError(
             f"The variance is learned_range, but the network returns {out_channels} channels for {in_channels}: it has "
             "no variance channels. Say variance='posterior' or 'upper'."
         )
-    if learned and wanted != LEARNED_RANGE:
+    if learned and wanted != "learned_range":
         if asked is None:
             raise UnsupportedModelError(
                 f"The network returns twice its channels, a learned variance, but the config's variance is {wanted}. Say "

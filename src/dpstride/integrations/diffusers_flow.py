@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
-from ..options import POSTERIOR
 from ..process import ForwardProcess
 from .diffusers import Options, sample_shape
 from .guidance import NO_ELBO, Guided
@@ -65,7 +64,7 @@ def load_flow(pipeline: Any, options: Options) -> LoadedModel:
         network,
         ForwardProcess.rectified_flow(times=times),
         predicts="flow",
-        variance=POSTERIOR,
+        variance="posterior",
         clip=None,
         shape=sample_shape(channels, size),
         trained_continuous=True,

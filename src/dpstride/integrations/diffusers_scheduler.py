@@ -2,7 +2,7 @@
 
 It is a DDPMScheduler to every pipeline and to every folder it is saved in, and only its steps are its own: ancestral with
 any variance and the mean at the last step, DDIM, or DPM-Solver++ 2M, all right between any two training steps. The algebra
-is the core's (`ForwardProcess`, `reverse_variance`), so a pipeline with it draws what `dpstride.sample` draws.
+is the core's (`ForwardProcess`, `variances`), so a pipeline with it draws what `dpstride.sample` draws.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,9 @@ from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
-from .. import samplers
-from ..costs.steps import LEARNED
-from ..denoiser import Prediction
-from ..evaluate.likelihood import check_fitted, reverse_variance
-from ..options import VARIANCES, Variance
+from .. import samplers, variances
+from ..evaluate.likelihood import check_fitted
+from ..options import DEFAULT_MODEL_VARIANCE, VARIANCES
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..runs.writing import write_json
@@ -71,9 +69,9 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         self.facts = read_scheduler(dict(self.config), class_name="DDPMScheduler")
         _check_process(self.schedules, self.facts)
         own = self.schedules.options.get("variance")
-        self.variance = str(variance or own or self.facts.variance or "posterior")
+        self.variance = variance or own or self.facts.variance or DEFAULT_MODEL_VARIANCE
         if self._rule.takes_variance:
-            check_fitted({"variance": self.variance}, self.schedules.fitted)
+            check_fitted(self.schedules.fitted, variance=self.variance)
         self._path: tuple[int, ...] = ()
         self._last: Tensor | None = None  # x̂_0 of the step before, which DPM-Solver++ remembers
         # What diffusers writes into model_index.json: the folder stays that of a plain DDPMScheduler, which loads anywhere.
@@ -248,14 +246,14 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         return samplers.find(self.sampler)
 
     def _reverse_variance(self, t: int, s: int, fraction: Tensor | None) -> Any:
-        if self.variance in LEARNED and fraction is None:
+        kind = variances.find(self.variance)
+        if kind.learned and fraction is None:
             raise ValueError(
                 f"variance={self.variance!r} needs the network's variance channels, but this pipeline passed only the "
                 "prediction (DiTPipeline drops them before it calls the scheduler). Sample with dpstride.sample, which "
                 "keeps them, or choose variance='posterior', 'upper' or 'optimal'."
             )
-        prediction, variance = Prediction(torch.empty(0), fraction), cast(Variance, self.variance)
-        return reverse_variance(self.schedules.process, t, s, prediction, variance, self.schedules.fitted)
+        return kind.value(self.schedules.process, t, s, fraction, self.schedules.fitted)
 
 
 def _blank() -> DPStrideScheduler:

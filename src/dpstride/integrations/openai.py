@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
-from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
+from ..options import ModelVariance
 from ..process import ForwardProcess
 from ..reading.checkpoints import read_checkpoint
 from ..reading.limits import UnreadableFileError
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
 from .openai_flags import OpenAIFlags, Repository, preset_flags
 from .openai_weights import convert, unet_configuration
-from .scheduler_config import VARIANCE_TYPES
 
 
 def load_openai(
@@ -92,9 +91,10 @@ def save_as_diffusers(model: LoadedModel, folder: str | os.PathLike[str]) -> Non
             f"Only models of load_openai can be saved here, but this denoiser's network is "
             f"{type(denoiser.network).__name__}."
         )
+    variance = {"posterior": "fixed_small", "upper": "fixed_large", "learned_range": "learned_range"}
     scheduler = diffusers.DDPMScheduler(
         num_train_timesteps=denoiser.process.origin_T,
-        variance_type=VARIANCE_TYPES[denoiser.variance],
+        variance_type=variance[denoiser.variance],
         prediction_type={"eps": "epsilon", "x0": "sample"}[denoiser.predicts],
         clip_sample=True,
         **_betas(denoiser.process),
@@ -182,8 +182,8 @@ def _process(flags: OpenAIFlags) -> ForwardProcess:
 
 def _variance(flags: OpenAIFlags) -> ModelVariance:
     if flags.learn_sigma:
-        return LEARNED_RANGE
-    return POSTERIOR if flags.sigma_small else UPPER
+        return "learned_range"
+    return "posterior" if flags.sigma_small else "upper"
 
 
 def _betas(process: ForwardProcess) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..costs.elbo import elbo_costs
-from ..costs.steps import LEARNED, fixed_step
+from .. import decoders, variances
 from ..fitted import Fitted
 from ..options import BEST, DEFAULT_DECODER, Decoder, Variance
 from ..process import ForwardProcess
@@ -27,6 +26,8 @@ from ..solver import solve
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import FLAT_BELOW
 from ..statistics.place import predicts_of
+from ..variances import Errors, Steps
+from .elbo import elbo_costs
 from .step_costs import StepCosts
 
 Array = npt.NDArray[np.float64]
@@ -64,11 +65,11 @@ class ContinuousCosts:
         """The costs of steps between the times of ``process``."""
         u = _coordinate(process, self.data_square)
         squared_error = np.append(0.0, np.exp(self.log_squared_error(u)))
-        fitted, variance, n = self.fitted(process), self.grid.options["variance"], process.T
+        fitted, variance, n = self.fitted(process), variances.find(self.grid.options["variance"]), process.T
         L = np.full((n + 1, n + 1), np.inf)
         for t in range(2, n + 1):
             s = np.arange(1, t)
-            L[t, 1:t] = fixed_step(process, t, s, self.grid.dims, squared_error[t], variance, fitted)
+            L[t, 1:t] = variance.nats(Steps(process, self.grid.dims, t, s), Errors(squared_error[t]), fitted)
         L[1:, 0] = self.decoder_nats(u)
         return StepCosts(
             process=process,
@@ -106,7 +107,7 @@ def continuous_costs(
             "statistics estimated in this session: files do not hold functions."
         )
     grid = elbo_costs(statistics, variance, decoder)
-    if grid.options["variance"] in LEARNED or decoder in ("respaced", "first_pair"):
+    if variances.find(grid.options["variance"]).learned or decoders.find(decoder).couples:
         raise ValueError(
             "Continuous refinement knows the variances 'posterior', 'upper' and 'optimal' and the decoders 'upper' and "
             f"'optimal', not {grid.options['variance']!r} with {decoder!r}."

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..costs.elbo import elbo_costs
 from ..options import DEFAULT_DECODER, Decoder, Variance
 from ..schedule import ScheduleSet
 from ..solver import solve
 from ..solver.front import corners
 from ..statistics.artefact import Statistics
 from ..statistics.trajectory_artefact import Trajectory
+from .elbo import elbo_costs
 from .schedules import best_schedules
 from .step_costs import StepCosts
 from .trajectory import trajectory_costs

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluate.comparison import Comparison
-from ..options import BEST, COMPARED_STRIDES, GIVEN
+from ..options import GIVEN
 from ..reading.text import printable
 from ..runs.writing import atomic
 from ..schedule import ScheduleSet
-from .text import NAMES
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles differ too.
-LOOKS = (("#D55E00", ":"), ("#0072B2", "--"))  # of hand-made strides, in their order
 STYLES = {
-    stride: {"color": color, "linestyle": line, "label": NAMES[stride]}
-    for stride, (color, line) in zip((*COMPARED_STRIDES, BEST), (*LOOKS, ("#009E73", "-")), strict=True)
+    "even": {"color": "#D55E00", "linestyle": ":", "label": "even stride"},
+    "quadratic": {"color": "#0072B2", "linestyle": "--", "label": "quadratic stride"},
+    "dp": {"color": "#009E73", "linestyle": "-", "label": "DP stride"},
 }
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -72,8 +71,8 @@ def draw_curves(axes: Any, comparison: Comparison) -> None:
             linewidth=0,
         )
     most = comparison.budgets[-1]
-    last = comparison.curves[BEST][most][0]
-    best = min(value for value, _ in comparison.curves[BEST].values())
+    last = comparison.curves["dp"][most][0]
+    best = min(value for value, _ in comparison.curves["dp"].values())
     first = next((budget for budget in comparison.budgets if budget >= 2), comparison.budgets[0])
     shown = [value for stride in comparison.curves if math.isfinite(value := comparison.curves[stride][first][0])]
     label = f"{'all ' if most == comparison.T else ''}{most:,} steps"
@@ -98,7 +97,7 @@ def draw_paths(axes: Any, schedules: ScheduleSet) -> None:
     budgets = [budget for budget in PATH_BUDGETS if budget in schedules] or schedules.budgets[-1:]
     for row, budget in enumerate(budgets):
         times = schedules[budget].times
-        axes.plot(times, [row] * len(times), "|", markersize=9, color=STYLES[BEST]["color"])
+        axes.plot(times, [row] * len(times), "|", markersize=9, color=STYLES["dp"]["color"])
     axes.set_yticks(range(len(budgets)), [str(budget) for budget in budgets])
     axes.set_xlabel("time of the grid (0 is clean data)")
     axes.set_ylabel("refinement steps K")

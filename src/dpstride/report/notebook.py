@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from ..options import BEST
 from ..reading.text import printable
 from .figures import PATH_BUDGETS, STYLES, draw_curves, draw_paths, stride_name
 
@@ -51,7 +50,7 @@ def _figure(width: float, height: float) -> ShownFigure:
 def plot_schedule(schedule: Schedule) -> ShownFigure:
     """The path on the noise axis: grid index above, log-SNR below, clean data on the left in both."""
     figure = _figure(7.2, 2.4)
-    colour = STYLES.get(schedule.stride, STYLES[BEST])["color"]
+    colour = STYLES.get(schedule.stride, STYLES["dp"])["color"]
     log_snr = schedule.process.log_snr
     for axes, values, label in zip(
         figure.subplots(2, 1),
@@ -77,7 +76,7 @@ def plot_schedules(schedules: ScheduleSet) -> ShownFigure:
     known = [(K, *schedules.entries[K][1:]) for K in schedules.budgets if schedules.entries[K][1] is not None]
     if known:
         budgets, values, errors = zip(*known, strict=True)
-        _draw_costs(left, budgets, values, errors=errors, label="bits/dim, predicted (band: ± 2 standard errors)")
+        _draw_costs(left, budgets, values, errors, "bits/dim, predicted (band: ± 2 standard errors)")
     else:
         left.set_axis_off()
         left.text(0.5, 0.5, "These schedules were not scored.", ha="center", va="center")
@@ -91,11 +90,11 @@ def plot_solution(solution: Solution) -> ShownFigure:
     left, right = figure.subplots(1, 2)
     budgets = _solved(solution)
     values, unit = _costs_of(solution, budgets)
-    _draw_costs(left, budgets, values, label=unit)
+    _draw_costs(left, budgets, values, None, unit)
     shown = [K for K in PATH_BUDGETS if K in budgets] or budgets[-1:]
     for row, K in enumerate(shown):
         path = solution.path(K)
-        right.plot(path, [row] * len(path), "|", markersize=9, color=STYLES[BEST]["color"])
+        right.plot(path, [row] * len(path), "|", markersize=9, color=STYLES["dp"]["color"])
     right.set_yticks(range(len(shown)), [str(K) for K in shown])
     right.set_xlabel("grid index (0 is clean data)")
     right.set_ylabel("refinement steps K")
@@ -111,14 +110,9 @@ def plot_comparison(comparison: Comparison) -> ShownFigure:
 
 
 def _draw_costs(
-    axes: Any,
-    budgets: Sequence[int],
-    values: Sequence[float],
-    *,
-    label: str,
-    errors: Sequence[float | None] | None = None,
+    axes: Any, budgets: Sequence[int], values: Sequence[float], errors: Sequence[float | None] | None, label: str
 ) -> None:
-    colour = STYLES[BEST]["color"]
+    colour = STYLES["dp"]["color"]
     axes.plot(budgets, values, color=colour, linewidth=1.8)
     if errors is not None:
         spread = [0.0 if error is None else 2.0 * error for error in errors]

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..evaluate.comparison import STRIDES
-from ..options import BEST, COMPARED_STRIDES
 from ..reading.text import printable
 from ..schedule import ScheduleSet
 from ..study.plan import ALL, GRID_IMAGES, grid_budgets
@@ -22,7 +21,7 @@ from ..study.results import Distance, StudyResults
 from .figures import STYLES, save_figure, save_figures
 from .tables import kernel_name
 
-MARKERS: dict[str, str] = {**dict(zip(COMPARED_STRIDES, "s^", strict=True)), BEST: "o", ALL: "*"}
+MARKERS = {"even": "s", "quadratic": "^", "dp": "o", ALL: "*"}
 ALL_STYLE = {"color": "#000000", "label": "all steps"}
 # One hue from light to dark: budgets have an order. All are told apart in grey, too.
 BUDGET_COLOURS = ("#b9dbe8", "#8bbdd9", "#5a9bc5", "#3277ab", "#18548a", "#08306b")
@@ -125,9 +124,9 @@ def _draw_samples(figure: Any, rows: list[tuple[str, Images]], results: StudyRes
 
 def _draw_distances(figure: Any, results: StudyResults) -> None:
     left, right = figure.subplots(1, 2)
-    _draw_distance(left, results, results.distance_name, lambda each: each.frechet)
+    _draw_distance(left, results, results.distance_name, lambda each: each.frechet, None)
     _draw_distance(
-        right, results, kernel_name(results), lambda each: each.kernel, error=lambda each: each.kernel_standard_error
+        right, results, kernel_name(results), lambda each: each.kernel, lambda each: each.kernel_standard_error
     )
     counts = sorted({each.samples for each in results.distances})
     samples = " or ".join(f"{count:,}" for count in counts)
@@ -144,7 +143,7 @@ def _draw_distance(
     results: StudyResults,
     name: str,
     value: Callable[[Distance], float],
-    error: Callable[[Distance], float] | None = None,
+    error: Callable[[Distance], float] | None,
 ) -> None:
     budgets = sorted({each.budget for each in results.distances})
     shown = results.comparable if error is None else results.distances

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..evaluate.comparison import Comparison
-from ..options import BEST, COMPARED_STRIDES
 
-NAMES: dict[str, str] = {**{stride: f"{stride} stride" for stride in COMPARED_STRIDES}, BEST: "DP stride"}
+NAMES = {"even": "even stride", "quadratic": "quadratic stride", "dp": "DP stride"}
 
 
 def comparison_table(comparison: Comparison, budgets: list[int] | None = None) -> str:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ..evaluate.ablation import REPEATS, ablate
 from ..evaluate.comparison import Comparison, compare, usual_budgets
 from ..evaluate.frechet import too_few
-from ..options import DEFAULT_SAMPLER, Sampler
+from ..options import DEFAULT_DECODER, DEFAULT_SAMPLER, CostOptions, Sampler
 from ..pipeline import schedules_from
 from ..schedule import ScheduleSet
 from .agreement import agree
@@ -69,7 +69,7 @@ class Study:
     heldout_images: Tensor | None = None
     decode: Callable[[Tensor], Tensor] | None = None
     variance: Any = None
-    decoder: Any = "upper"
+    decoder: Any = DEFAULT_DECODER
     sampler: Sampler = DEFAULT_SAMPLER
     eta: float = 0.0
     seed: int = 0
@@ -106,7 +106,7 @@ class Study:
                 ablation = ablate(
                     statistics,
                     heldout,
-                    schedules.options,
+                    CostOptions.from_dict(schedules.options),
                     budgets,
                     seed=self.seed,
                     checkpoint=output / "ablation.json",

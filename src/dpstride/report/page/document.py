@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...costs.table import CostTable
 from ...evaluate.comparison import NEGLIGIBLE, STRIDES
 from ...integrations.export import sigmas
+from ...objectives.step_costs import CostTable
 from ...process import ForwardProcess
 from ...reading.text import printable
 from ...schedule import Schedule, ScheduleSet

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...adaptive.report import AdaptiveReport
-from ...costs.elbo import elbo_costs
-from ...costs.table import CostTable
 from ...evaluate.comparison import Comparison, check_provenance, compare
-from ...fitted import fields_of
-from ...options import BEST
+from ...objectives.elbo import heldout_costs
+from ...objectives.step_costs import CostTable
+from ...options import CostOptions
 from ...reading.documents import read_json_object
 from ...reading.limits import UnreadableFileError
 from ...runs.record import Run
@@ -100,7 +99,7 @@ class Saved:
         for K in {self.schedules.budgets[0], self.comparison.best_budget, self.schedules.budgets[-1]}:
             steps = self.schedules.entries[K][0]
             found = self.costs.bpd(float(self.costs.step_nats(steps).sum()), int(steps[0]))
-            said = self.comparison.curves[BEST][K][0]
+            said = self.comparison.curves["dp"][K][0]
             if abs(found - said) > AGREES * max(1.0, abs(said)):
                 raise ValueError(
                     f"{self.folder}: heldout.safetensors gives {found:.6f} bits/dim for {K} steps and comparison.json says "
@@ -144,6 +143,4 @@ def _costs(schedules: ScheduleSet, heldout: Statistics) -> CostTable:
     """The table by which `compare` scores: the schedules' own options and fitted numbers."""
     heldout.check_process(schedules.process)
     check_provenance(schedules)
-    options = schedules.options
-    fitted = schedules.fitted if fields_of(options) else None
-    return elbo_costs(heldout, options["variance"], options["decoder"], fitted, options["cdf"])
+    return heldout_costs(heldout, CostOptions.from_dict(schedules.options), schedules.fitted)

@@ -1,0 +1,81 @@
+"""Stage 5. Decoders: the variance σ_0²(t) of the last step t → 0, one file each.
+
+L(t, 0) = −E ln p(x_0 given x_t), where p is a Gaussian with mean x̂_0. Published figures differ here more than anywhere, so
+every choice has a name: that of a file, as in `options.DECODERS`, which defines ``DECODER``; nothing else knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fitted import Fit, Fitted
+from ..options import Cdf
+from ..process import ForwardProcess
+from ..statistics.artefact import Statistics
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LearnedDecoder:
+    """A decoder that goes by what the network says of its variance, where the reverse variance is learned.
+
+    Attributes:
+        row: cost for every second step t2 > t1, of statistics and t1.
+        units: cost of each block of samples, of statistics, t1, t2 and the blocks' Σ φ.
+        value: one variance per element of φ, of process, t1, σ_0² without φ, and φ.
+    """
+
+    row: Callable[[Statistics, int, Cdf], Array]
+    units: Callable[[Statistics, int, int, Array], Array]
+    value: Callable[[ForwardProcess, int, float, Any], Any]
+
+
+@dataclass(frozen=True)
+class DecoderVariance:
+    """What one decoder says of itself.
+
+    Attributes:
+        value: σ_0² of process, t, second step t2 (None for a path of one step) and fitted numbers.
+        is_upper: true at t if σ_0² is g_t², whose cost statistics keep for every sample.
+        couples: why the last two steps of a path are one, as a sentence with its remedy; empty if they are not.
+        row: cost for every second step t2 > t1, where two steps are one.
+        learned: what it does with a learned variance, if that is different.
+        fit: numbers that are fitted for it, if any.
+        check: raises where it is not defined.
+    """
+
+    value: Callable[[ForwardProcess, int, int | None, Fitted], float]
+    is_upper: Callable[[ForwardProcess, int], bool] = lambda process, t: False
+    couples: str = ""
+    row: Callable[[Statistics, int, Cdf], Array] | None = None
+    learned: LearnedDecoder | None = None
+    fit: Fit | None = None
+    check: Callable[[ForwardProcess], None] = lambda process: None
+
+    @property
+    def least_budget(self) -> int:
+        """The fewest steps of a path for which it is defined."""
+        return 2 if self.couples else 1
+
+    def with_learned(self, learned: bool) -> LearnedDecoder | None:
+        """What it does if the reverse variance is ``learned``; None if no more than otherwise."""
+        return self.learned if learned else None
+
+    def unread(self, process: ForwardProcess, learned: bool) -> tuple[str, ...]:
+        """Fields of statistics that it does not read."""
+        blocks = () if self.with_learned(learned) else ("learned_decoder", "learned_decoder_blocks")
+        upper = all(self.is_upper(process, t) for t in range(1, process.T + 1))
+        return (*blocks, "residual_bins", "decoder_blocks") if upper else blocks
+
+
+def find(name: str) -> DecoderVariance:
+    """The decoder of that name."""
+    found: DecoderVariance = import_module(f"{__name__}.{name}").DECODER
+    return found

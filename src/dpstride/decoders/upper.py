@@ -1,0 +1,10 @@
+"""Stage 5. Decoder variance g_t²: what merging all steps below t into one gives."""
+
+from __future__ import annotations
+
+from . import DecoderVariance
+
+DECODER = DecoderVariance(
+    value=lambda process, t, t2, fitted: float(process.g[t] ** 2),
+    is_upper=lambda process, t: True,
+)

@@ -1,0 +1,93 @@
+"""Stage 5. Reverse variances: one file each, which says everything that the method needs to know of it.
+
+With e = x_0 − x̂_0, Δ = snr_s − snr_t and δ = ln(g_t²/g_s²), the divergence of the two Gaussians of a step t → s, s > 0, has a
+closed form in statistics of t alone (method.md, section 3), so one network pass per t serves every s. A file named as in
+`options.VARIANCES` defines ``VARIANCE``; nothing else knows the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fitted import Fit, Fitted
+from ..process import ForwardProcess
+
+Array = npt.NDArray[np.float64]
+Index = int | npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Steps from ``t`` to ``s`` > 0, which broadcast against each other."""
+
+    process: ForwardProcess
+    dims: int
+    t: Index
+    s: Index
+
+    @cached_property
+    def Delta(self) -> Array:
+        """Δ = snr_s − snr_t."""
+        return snr_difference(self.process, self.t, self.s)
+
+    @cached_property
+    def delta(self) -> Array:
+        """δ = ln(g_t²/g_s²)."""
+        return np.asarray(-2.0 * np.log(self.process.g[self.s] / self.process.g[self.t]))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Means over samples, all or those of a unit, of what the network gets wrong at t; they broadcast against the steps.
+
+    Attributes:
+        squared_error: Σ e².
+        fraction: Σ φ; like the next two only where the variance is learned.
+        decay: Σ exp(−φδ).
+        weighted: Σ e² exp(−φδ).
+    """
+
+    squared_error: Any = None
+    fraction: Any = None
+    decay: Any = None
+    weighted: Any = None
+
+
+@dataclass(frozen=True)
+class ReverseVariance:
+    """What one reverse variance says of itself.
+
+    Attributes:
+        nats: cost of steps given errors, L(t, s); without ``learned`` it is linear in Σ e².
+        value: variance of p(x_s given x_t) for process, t, s, φ and fitted numbers: a number, or one per element of φ.
+        learned: it reads φ, what the network says of the variance.
+        fit: numbers that are fitted for it, if any.
+    """
+
+    nats: Callable[[Steps, Errors, Fitted], Array]
+    value: Callable[[ForwardProcess, int, int, Any, Fitted], Any]
+    learned: bool = False
+    fit: Fit | None = None
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Fields of statistics that it does not read."""
+        return () if self.learned else ("fraction_bins", "fraction_blocks", "fraction_sum")
+
+
+def find(name: str) -> ReverseVariance:
+    """The reverse variance of that name."""
+    found: ReverseVariance = import_module(f"{__name__}.{name}").VARIANCE
+    return found
+
+
+def snr_difference(process: ForwardProcess, t: Index, s: Index) -> Array:
+    """Δ = snr_s − snr_t."""
+    return np.asarray(process.posterior_mean(t, s)[1] * process.f[s] / process.g[s] ** 2)
