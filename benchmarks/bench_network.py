@@ -20,8 +20,9 @@ from measure import MIB, clocks, judge, peak_bytes, print_table
 import dpstride
 from dpstride import zoo
 from dpstride.compiling import OFTEN
+from dpstride.runs.execution import Execution
 from dpstride.statistics.data import Samples
-from dpstride.statistics.estimate import estimate_rows
+from dpstride.statistics.estimate import estimate_samples
 
 BATCH = 64
 
@@ -63,7 +64,7 @@ def estimator(name: str, runs: int, count: int, samples: int) -> list[str]:
     images = Samples.read(zoo.load_data("fashion-test")[:samples])
 
     def ours(at: Sequence[int] = steps) -> None:
-        estimate_rows(denoiser, images, 0, BATCH, False, None, at, False, None)
+        estimate_samples(denoiser, images, Execution(0, BATCH, progress=False), at, whole=False)
 
     ours([1, T])  # kernels are compiled, and what is cached is there
     cells = in_turn(bare_passes(denoiser, steps, samples // BATCH), ours, runs)

@@ -28,6 +28,7 @@ from measure import least_seconds, print_table
 import dpstride
 from dpstride import zoo
 from dpstride.runs import workers
+from dpstride.runs.execution import Execution
 from dpstride.runs.progress import Progress
 from dpstride.runs.storage import to_bytes
 from dpstride.statistics.data import Samples
@@ -55,7 +56,7 @@ def child(arguments: argparse.Namespace) -> None:
         evaluations[0] += len(x)
         return network(x, t)
 
-    dpstride.estimate(denoiser, images[:8], steps=[1, denoiser.process.T], progress=False)
+    dpstride.estimate(denoiser, images[:8], indices=[1, denoiser.process.T], progress=False)
     denoiser.network = counted
     joined.share(None)
     start, used = time.perf_counter(), time.process_time()
@@ -115,7 +116,7 @@ def parts(learned: bool, shape: tuple[int, ...], samples: int) -> tuple[object, 
     variance: Any = "learned_range" if learned else "posterior"
     denoiser = dpstride.Denoiser(network, process, predicts="x0", variance=variance, dtype=torch.float32)
     identity = identity_of(denoiser, data, 0)
-    arrays = Passes(denoiser, data, 0, 64, False).run(Unit((300,), 0))
+    arrays = Passes(denoiser, data, Execution()).run(Unit((300,), 0))
     rows = Rows(denoiser, data, identity, ())
     bytes_ = len(to_bytes(arrays))
     store = torch.distributed.HashStore()

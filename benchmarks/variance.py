@@ -39,7 +39,7 @@ def run(name: str, samples: int, rows: int | None, compile: bool) -> None:
     if rows is not None and rows < process.T:
         steps = first_steps(noise_coordinate(process, 0.5 * train[0].numel()), rows)
     chosen, scored = (
-        estimate(denoiser, data, None, seed, checkpoint=folder / f"{seed}.safetensors", steps=steps)
+        estimate(denoiser, data, None, seed, checkpoint=folder / f"{seed}.safetensors", indices=steps)
         for seed, data in enumerate((train, test))
     )
     paper, optimal = elbo_costs(chosen), elbo_costs(chosen, "optimal", "optimal")

@@ -133,6 +133,7 @@ def test_options_that_would_do_nothing_are_refused(
 
 def test_paths_that_miss_their_prediction_are_noted() -> None:
     from dpstride.cli.trajectory import _trajectory_notes
+
     from dpstride.evaluate.endpoints import EndpointDistance
 
     far, near = EndpointDistance(0.2, 0.01, 16), EndpointDistance(0.1, 0.01, 16)

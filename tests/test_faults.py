@@ -323,14 +323,14 @@ def test_more_steps_take_over_the_rows_of_fewer(how: str, tmp_path: Path) -> Non
     if how == "pieces":
         stop_at(denoiser, 9, PowerCutError())
         with pytest.raises(PowerCutError):
-            run(**options, batch_size=BATCH, steps=[1, 3, 4, 8, 9])  # units [1, 3, 4, 8] and [9]
+            run(**options, batch_size=BATCH, indices=[1, 3, 4, 8, 9])  # units [1, 3, 4, 8] and [9]
         done, few = [1, 3, 4, 8], None
     else:
-        few = run(**options, steps=[9, 4, 1, 4])
+        few = run(**options, indices=[9, 4, 1, 4])
         done = [1, 4, 9]
         assert np.flatnonzero(few.evaluated).tolist() == done
     calls = go_on(denoiser)
-    more = run(**options, steps=[1, 2, 4, 9], reuse=few if how == "memory" else None)
+    more = run(**options, indices=[1, 2, 4, 9], reuse=few if how == "memory" else None)
     expected = sorted({1, 2, 4, 9, *done})
     assert worked_at(calls) == [t for t in expected if t not in done]
     assert np.flatnonzero(more.evaluated).tolist() == expected

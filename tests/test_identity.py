@@ -350,7 +350,7 @@ def test_statistics_of_find_are_reused_in_python_and_the_other_way_round(written
     named = written.model()
     named.name = "mine"
     data = np.load("data.npy")
-    few = estimate(named, data, data_range=choosing.data_range, progress=False, steps=[1, 9, 20], checkpoint="s")
+    few = estimate(named, data, data_range=choosing.data_range, progress=False, indices=[1, 9, 20], checkpoint="s")
     assert _run(["estimate", "my_mixture:model", "data.npy", "-o", "s", "-q"]) == 0
     whole = Statistics.load("s")
     assert whole.evaluated[1:].all()
@@ -536,7 +536,7 @@ def test_what_a_network_keeps_beside_its_weights_does_not_count(make: Callable[[
     path = tmp_path / "s.safetensors"
     one = model()
     before = one.fingerprint
-    few = estimate(one, IMAGES, steps=[1, 5, T], checkpoint=path, progress=False)
+    few = estimate(one, IMAGES, indices=[1, 5, T], checkpoint=path, progress=False)
     assert one.fingerprint == before
     every = estimate(one, IMAGES, checkpoint=path, progress=False)  # the same object, after it has run
     again = estimate(model(), IMAGES, reuse=few, batch_size=3, progress=False)  # another one, of another process, say
@@ -545,7 +545,7 @@ def test_what_a_network_keeps_beside_its_weights_does_not_count(make: Callable[[
 
 
 def test_a_wrapper_around_the_same_weights_does_not_count() -> None:
-    few = estimate(Denoiser(Net(), PROCESS, predicts="x0"), IMAGES, steps=[1, T], progress=False)
+    few = estimate(Denoiser(Net(), PROCESS, predicts="x0"), IMAGES, indices=[1, T], progress=False)
     estimate(Denoiser(nn.DataParallel(Net()), PROCESS, predicts="x0"), IMAGES, reuse=few, progress=False)
 
 

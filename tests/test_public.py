@@ -37,7 +37,7 @@ STAGES = {
     "report": 8,
     "cli": 9,
 }
-ABOVE_ALL = {"pipeline", "adaptive", "study", "cli", "report", "__init__", "__main__"}
+ABOVE_ALL = {"pipeline", "finding", "adaptive", "study", "cli", "report", "__init__", "__main__"}
 OUTSIDE = {"integrations", "training", "zoo"}  # not stages: the method works without them
 # The one way up from a stage: schedules[32].for_diffusers(), schedules.plot() and their kin, methods that only delegate.
 DELEGATES = {
@@ -55,6 +55,7 @@ TORCH = {
     "statistics",
     "runs",
     "evaluate",
+    "finding",
     "study",
     "cli",
     *OUTSIDE,

@@ -542,11 +542,11 @@ def test_statistics_of_one_process_are_not_used_with_another() -> None:
         ({"seed": True}, r"seed must be a whole number .* not True"),
         ({"batch_size": 0}, r"batch_size must be a whole number of at least 1, not 0"),
         ({"batch_size": 2.0}, r"batch_size must be a whole number of at least 1, not 2\.0"),
-        ({"steps": [0, 9]}, r"steps must be grid indices from 1 to T = 9, or None for every one, not \[0, 9\]"),
-        ({"steps": [1, 3]}, r"Grid indices 1 and T = 9 must be evaluated"),
-        ({"steps": [1, 10]}, r"steps must be grid indices from 1 to T = 9"),
-        ({"steps": []}, r"steps must be grid indices"),
-        ({"steps": [1.0, 9.0]}, r"steps must be grid indices"),
+        ({"indices": [0, 9]}, r"indices must be grid indices from 1 to T = 9, or None for every one, not \[0, 9\]"),
+        ({"indices": [1, 3]}, r"Grid indices 1 and T = 9 must be evaluated"),
+        ({"indices": [1, 10]}, r"indices must be grid indices from 1 to T = 9"),
+        ({"indices": []}, r"indices must be grid indices"),
+        ({"indices": [1.0, 9.0]}, r"indices must be grid indices"),
         ({"samples": 38}, r"samples = 38, but the data has only 37"),
         (
             {"data": IMAGES.reshape(37, 6), "denoiser": denoiser_of(shape=SHAPE)},
@@ -582,3 +582,16 @@ def test_clipping_that_the_data_exceeds_is_warned_about() -> None:
 
 def test_samples_that_were_read_before_are_taken() -> None:
     assert_identical(run(data=Samples.read(IMAGES)), run())
+
+
+def test_the_old_name_of_indices_works_and_warns() -> None:
+    denoiser, images = denoiser_of(), IMAGES[:3]
+    expected = estimate(denoiser, images, indices=[1, 9], progress=False)
+    with pytest.warns(DeprecationWarning, match=r"estimate\(steps=…\) is now estimate\(indices=…\)"):
+        found = estimate(denoiser, images, steps=[1, 9], progress=False)
+    np.testing.assert_array_equal(found.squared_error, expected.squared_error)
+    with (
+        pytest.warns(DeprecationWarning, match="is now"),
+        pytest.raises(ValueError, match="steps is the old name of indices: give indices only"),
+    ):
+        estimate(denoiser, images, indices=[1, 9], steps=[1, 9], progress=False)

@@ -51,7 +51,7 @@ PROGRAM = """
         return statistics
 
     images = KINDS["uint8"][0]
-    few = run(images, "estimate", steps=[1, 5, 9, 24])
+    few = run(images, "estimate", indices=[1, 5, 9, 24])
     more = run(images, "estimate")  # a call that takes up another, as adaptive estimation does
     report["same"] = to_bytes(to_tensors(more)[0]).hex()[-4000:]
     sent = dict(workers.map(lambda n: {"x": np.full(2_000_000, n), "rank": np.array(workers.rank)}, list(range(6))))

@@ -36,6 +36,8 @@ _HOME = {
     "estimate_adaptively": "adaptive.loop",
     "AdaptiveReport": "adaptive.report",
     "optimise": "pipeline",
+    "find": "pipeline",
+    "Found": "finding.job",
     "schedules_from": "pipeline",
     "Trajectory": "statistics.trajectory_artefact",
     "estimate_trajectory": "statistics.trajectory",
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from .evaluate.likelihood import bits_per_dim as bits_per_dim
     from .evaluate.likelihood import score as score
     from .evaluate.sampling import sample as sample
+    from .finding.job import Found as Found
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
     from .objectives.continuous import refine_schedule as refine_schedule
@@ -88,6 +91,7 @@ if TYPE_CHECKING:
     from .objectives.step_costs import TrajectoryTable as TrajectoryTable
     from .objectives.trajectory import trajectory_costs as trajectory_costs
     from .objectives.trajectory import trajectory_schedules as trajectory_schedules
+    from .pipeline import find as find
     from .pipeline import optimise as optimise
     from .pipeline import schedules_from as schedules_from
     from .process import ForwardProcess as ForwardProcess

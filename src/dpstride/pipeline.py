@@ -2,25 +2,27 @@
 
 denoiser, data → statistics → costs → solution → schedules
 
-With a tolerance the first arrow goes by way of `adaptive`, which runs the network at a few grid indices only.
+With a tolerance the first arrow goes by way of `adaptive`, which runs the network at a few grid indices only. `find` is the
+main job of the command line: all this, held-out scores, files and a page; its parts are in `finding/`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .options import DEFAULT_DECODER
+from .runs.numbers import whole_number
 from .schedule import ScheduleSet
 
 if TYPE_CHECKING:
     from .denoiser import Denoiser
+    from .finding.job import Found
     from .options import Decoder, Variance
-    from .runs.record import Run
     from .statistics.artefact import Statistics
 
 
@@ -29,6 +31,7 @@ def optimise(
     data: Any,
     samples: int | None = None,
     seed: int = 0,
+    *,
     batch_size: int = 64,
     data_range: object = "uint8",
     variance: Variance | None = None,
@@ -56,17 +59,81 @@ def optimise(
             raise ValueError(
                 "budgets are those that a tolerance is for; every budget is solved for. Give a tolerance too."
             )
-        statistics = estimate(denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint)
+        statistics = estimate(
+            denoiser, data, samples, seed,
+            batch_size=batch_size, data_range=data_range, progress=progress, checkpoint=checkpoint,
+        )  # fmt: skip
         return schedules_from(statistics, variance, decoder, max_budget, progress)
     from .adaptive.loop import check_budgets, estimate_adaptively
 
     wanted = check_budgets(budgets, denoiser.process.T, decoder, max_budget)
     statistics, report = estimate_adaptively(
-        denoiser, data, samples, seed, batch_size, data_range, wanted, tolerance, variance, decoder,
-        progress=progress, checkpoint=checkpoint,
+        denoiser, data, samples, seed, batch_size=batch_size, data_range=data_range, budgets=wanted, tolerance=tolerance,
+        variance=variance, decoder=decoder, progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
     schedules = schedules_from(statistics, variance, decoder, max_budget, progress)
     return replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
+
+
+def find(
+    model: Any,
+    data: Any,
+    output: str | os.PathLike[str],
+    heldout: Any = None,
+    *,
+    samples: int | None = None,
+    heldout_samples: int | None = None,
+    data_range: object = None,
+    seed: int = 0,
+    batch_size: int = 64,
+    skip_nonfinite: bool = False,
+    progress: bool = True,
+    overwrite: bool = False,
+    say: Callable[[str], None] | None = None,
+    **request: Any,
+) -> Found:
+    """The main job, as ``dpstride find`` does it: the best schedules of a model, scored on held-out data, with a report.
+
+    Writes schedules.json, comparison.json, table.txt, figures, statistics and report.html into ``output``. Called again
+    after an interruption it goes on where it stopped, and so does the command; a folder with results of another model,
+    other data or other options is refused.
+
+    Args:
+        model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it.
+        data: what `estimate` takes, or DATA as the command line takes it.
+        output: folder to write.
+        heldout: data to score on; a seeded, disjoint part of ``data`` when None.
+        samples: samples to choose the path on, 128 (or half of the data) when None.
+        heldout_samples: samples to score on, 128 (or the other half) when None.
+        data_range: values that the data takes, as for `estimate`; what the model takes when None.
+        seed: random seed for the noise and the order of the data.
+        batch_size: samples per network pass.
+        skip_nonfinite: leave out samples for which the network gives NaN or infinity.
+        progress: show progress bars (only ever on a terminal).
+        overwrite: replace what another run left in the folder.
+        say: called with a line of text about what is done, such as `print`; nothing is said when None.
+        **request: what is asked for, see `dpstride.finding.job.Request`: variance, decoder, max_budget, budgets, tolerance
+            (None evaluates every grid index), objective, and more.
+    """
+    from .finding.inputs import Asked, load_model, shared_note, split
+    from .finding.job import check_uses, prepare, request_from
+    from .runs.execution import Execution
+    from .runs.folder import claimed
+    from .runs.record import Run
+
+    wanted, folder = request_from(request), Path(output)
+    how = Execution(seed, batch_size, progress, skip_nonfinite=skip_nonfinite)
+    check_uses(wanted.objective, [*request, *(["skip_nonfinite"] if skip_nonfinite else [])])
+    said = {"samples": samples, "heldout_samples": heldout_samples, "seed": seed, **request}
+    with claimed(folder):
+        loaded = load_model(model)
+        parts = split(Asked(data, heldout, samples, heldout_samples, data_range), loaded, seed)
+        job = prepare(
+            loaded, parts, folder, wanted, how=how, record=partial(Run.of_call, "find", (model, data, heldout), said),
+            notes=() if heldout is None else shared_note(*parts), say=say or (lambda text: None),
+        )  # fmt: skip
+        job.say(job.plan())
+        return job.run(overwrite)
 
 
 def schedules_from(
@@ -92,9 +159,7 @@ def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_bu
     check_options(process, denoiser.variance, variance, decoder)
     if max_budget is None:
         return
-    whole = isinstance(max_budget, (int, np.integer)) and not isinstance(max_budget, bool)
-    if not whole or not 1 <= max_budget <= process.T:
-        raise ValueError(f"max_budget must be a whole number between 1 and T = {process.T}, not {max_budget!r}.")
+    whole_number(max_budget, f"max_budget must be a whole number between 1 and T = {process.T}", 1, process.T)
     if max_budget < (least := decoders.find(decoder).least_budget):
         raise ValueError(
             f"decoder={decoder!r} takes its variance from a second step, so max_budget = {max_budget} leaves nothing to "
@@ -109,8 +174,3 @@ def cost_options(denoiser: Denoiser, variance: str | None, decoder: str, max_bud
     chosen = check_options(denoiser.process, denoiser.variance, variance, decoder)
     most = denoiser.process.T if max_budget is None else max_budget
     return {"variance": chosen.variance, "decoder": decoder, "max_budget": most}
-
-
-def named(schedules: ScheduleSet, run: Run | None) -> ScheduleSet:
-    """The schedules with the name of their run in their provenance."""
-    return schedules if run is None else replace(schedules, provenance={**schedules.provenance, "run": run.id})

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .process import ForwardProcess
+from .runs.numbers import whole_number
 from .schedule import Schedule
 
 
@@ -51,6 +52,5 @@ def _stride(process: ForwardProcess, name: str, ascending: npt.NDArray[np.int64]
 
 
 def _check_budget(process: ForwardProcess, budget: int) -> int:
-    if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or not 1 <= budget <= process.T:
-        raise ValueError(f"The budget must be a whole number of steps from 1 to T = {process.T}, not {budget!r}.")
+    whole_number(budget, f"The budget must be a whole number of steps from 1 to T = {process.T}", 1, process.T)
     return process.T

@@ -15,6 +15,8 @@ from .. import decoders
 from ..objectives.elbo import check_options
 from ..options import DEFAULT_DECODER, CostOptions
 from ..process import ForwardProcess
+from ..runs.execution import Execution
+from ..runs.numbers import whole_number
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import breaks, noise_coordinate
 from ..statistics.interpolate import fill
@@ -42,6 +44,7 @@ def estimate_adaptively(
     data: Any,
     samples: int | None = None,
     seed: int = 0,
+    *,
     batch_size: int = 64,
     data_range: object = "uint8",
     budgets: Sequence[int] | None = None,
@@ -70,8 +73,9 @@ def estimate_adaptively(
         checkpoint: a file to which finished rows are written, and from which the work resumes.
     """
     from ..statistics.data import Samples
-    from ..statistics.estimate import estimate, estimate_rows
+    from ..statistics.estimate import estimate_samples
 
+    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite)
     options = check_options(denoiser.process, denoiser.variance, variance, decoder)
     wanted = check_budgets(budgets, denoiser.process.T, decoder)
     gathered = Samples.read(data, samples, data_range)
@@ -86,17 +90,11 @@ def estimate_adaptively(
 
     def evaluate(steps: Sequence[int]) -> Statistics:
         nonlocal known
-        known = estimate_rows(
-            denoiser, gathered, seed, batch_size, progress, checkpoint, steps, skip_nonfinite, _renamed(known, denoiser)
-        )
+        known = estimate_samples(denoiser, gathered, how, steps, reuse=_renamed(known, denoiser), whole=False)
         return known
 
     def finish(steps: Sequence[int]) -> Statistics:
-        reuse = _renamed(known, denoiser)
-        return estimate(
-            denoiser, gathered, None, seed, batch_size, gathered.data_range, progress, checkpoint, steps, skip_nonfinite,
-            reuse,
-        )  # fmt: skip
+        return estimate_samples(denoiser, gathered, how, steps, reuse=_renamed(known, denoiser))
 
     return refine(
         denoiser.process,
@@ -242,12 +240,11 @@ def check_budgets(
 
 
 def _check_max_steps(max_steps: int, T: int) -> int:
-    if isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < min(4, T):
-        raise ValueError(
-            f"max_steps must be a whole number of at least 4 grid indices: the two ends, and two between which to judge "
-            f"interpolation; not {max_steps!r}."
-        )
-    return int(max_steps)
+    rule = (
+        "max_steps must be a whole number of at least 4 grid indices: the two ends, and two between which to judge "
+        "interpolation"
+    )
+    return whole_number(max_steps, rule, min(4, T))
 
 
 def _verdict(belief: Belief, tolerance: float, count: int, limit: int) -> Stopped | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..runs.folder import claimed
 from ..runs.lock import Lock
-from ..runs.writing import remove_leftovers
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -26,30 +25,11 @@ def claims_file(command: F) -> F:
 
 def _claiming(command: F, lock: Callable[[Path], Lock]) -> F:
     @functools.wraps(command)
-    def claimed(*, output: Path, **options: Any) -> None:
+    def claiming(*, output: Path, **options: Any) -> None:
         if options.get("dry_run"):
             command(output=output, **options)
             return
-        with _held(output, lock):
+        with claimed(output, lock):
             command(output=output, **options)
 
-    return claimed  # type: ignore[return-value]
-
-
-@contextmanager
-def _held(output: Path, lock: Callable[[Path], Lock]) -> Iterator[None]:
-    """The lock, which of the processes of a launch only the main one takes; the others hear of it if it is refused."""
-    from ..runs.workers import current
-
-    workers = current()
-    if not workers.main:
-        yield
-        return
-    try:
-        with lock(output) as taken:
-            for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures"))):
-                remove_leftovers(folder)
-            yield
-    except BaseException as error:
-        workers.fail(error)
-        raise
+    return claiming  # type: ignore[return-value]

@@ -12,16 +12,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..reading.text import one_line, printable_lines
-
-if TYPE_CHECKING:
-    from ..integrations.loaded import LoadedModel
-    from ..statistics.artefact import Statistics
-
 
 # What a line begins with, and how that (or the whole line) is drawn.
 LABELS: dict[str, dict[str, Any]] = {
@@ -31,17 +26,6 @@ LABELS: dict[str, dict[str, Any]] = {
     "Written:": {"fg": "cyan"},
 }
 ROWS: dict[str, dict[str, Any]] = {"bits/dim, held-out": {"bold": True}, "DP stride": {"fg": "green", "bold": True}}
-
-
-def notes_of(loaded: LoadedModel) -> list[str]:
-    """Lines below that of the model: what was read from a foreign one and by which rules."""
-    return [f"         {note}" for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings))]
-
-
-def say_skipped(statistics: Statistics, say: Callable[[str], None]) -> None:
-    """Which samples were left out, if any."""
-    if statistics.skipped:
-        say(f"Warning: {statistics.skipped_note}")
 
 
 def complain(text: str) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from ..finding.inputs import read_samples
+from ..finding.job import notes_of, say_skipped
 from ..runs.folder import Needed, claim_statistics
 from .claim import claims_file
-from .console import emit, notes_of, printer, say_skipped
-from .inputs import load_model, read_samples
+from .console import emit, printer
+from .inputs import load_model
 from .options import (
     DECODERS,
     VARIANCES,
@@ -72,7 +74,8 @@ def estimate_command(
     Example:
       dpstride estimate my_package.my_model:denoiser train.npy -o statistics.safetensors
     """
-    from ..statistics.estimate import estimate as run
+    from ..runs.execution import Execution
+    from ..statistics.estimate import estimate_samples
     from ..statistics.files import describe_source
     from ..statistics.identity import identity_of
 
@@ -88,16 +91,15 @@ def estimate_command(
         from ..adaptive.loop import estimate_adaptively
 
         statistics, report = estimate_adaptively(
-            denoiser, gathered, None, seed, batch_size, gathered.data_range, budgets, tolerance, variance, decoder,
-            progress=not quiet, checkpoint=output, skip_nonfinite=skip_nonfinite,
+            denoiser, gathered, None, seed, batch_size=batch_size, data_range=gathered.data_range, budgets=budgets,
+            tolerance=tolerance, variance=variance, decoder=decoder, progress=not quiet, checkpoint=output,
+            skip_nonfinite=skip_nonfinite,
         )  # fmt: skip
         say_skipped(statistics, say)
         report.save(output.with_suffix(".adaptive.json"))
         emit(as_json, {"statistics": str(output), **report.to_dict()}, f"{output}: {report.sentence()}")
         return
-    statistics = run(
-        denoiser, gathered, None, seed, batch_size, gathered.data_range, not quiet, output, None, skip_nonfinite
-    )
+    statistics = estimate_samples(denoiser, gathered, Execution(seed, batch_size, not quiet, output, skip_nonfinite))
     say_skipped(statistics, say)
     evaluations = statistics.process.T * statistics.samples
     result = {"statistics": str(output), "evaluations": evaluations, "skipped": list(statistics.skipped)}

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from .console import complain, emit, notes_of, printer
-from .inputs import load_model, read_samples
+from ..finding.inputs import read_samples
+from ..finding.job import notes_of
+from .console import complain, emit, printer
+from .inputs import load_model
 from .options import complete_data, complete_model, model_option, output, work
 
 

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> float:
     """Seconds per sample and t that `estimate` takes, all processes of a launch together."""
+    from ..runs.execution import Execution
     from ..runs.workers import current
     from ..statistics.passes import Passes
     from ..statistics.units import Unit
 
     T, few = denoiser.process.T, data.take(range(min(batch_size, len(data))))
-    passes = Passes(denoiser, few, 0, batch_size, skip_nonfinite=True)
+    passes = Passes(denoiser, few, Execution(batch_size=batch_size, skip_nonfinite=True))
     passes.probe()  # which also warms up, and finds a network that is no use
     times, samples = [], len(passes.samples_of(Unit((T,), 0)))
     for t in (T, max(1, T // 2)):

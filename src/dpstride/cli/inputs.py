@@ -1,68 +1,20 @@
-"""Stage 9. MODEL and DATA as typed → a loaded model and samples; wrong requests are refused before long work."""
+"""Stage 9. MODEL as typed, run as --compile and --autocast say."""
 
 from __future__ import annotations
 
-import inspect
-import os
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..reading.hints import hint, path_hint
 from .options import running
 
 if TYPE_CHECKING:
-    from ..denoiser import Denoiser
     from ..integrations.loaded import LoadedModel
-    from ..statistics.data import Samples
-
-DEFAULT_SAMPLES = 128
-LABEL_NAMES = ("class_labels", "labels", "label", "y")  # of a network's third argument
 
 
 def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel:
-    """MODEL: a zoo name, or whatever `integrations` can load."""
-    from .. import zoo
-    from ..integrations import loading
-    from ..integrations.loaded import LoadedModel
+    """Load MODEL, with the options of its loader."""
+    from ..finding.inputs import load_model as load
 
-    if text in zoo.names():
-        return _as_asked(_placed(LoadedModel(zoo.load(text))))
-    if text == "mixture" and not Path(text).exists():
-        raise ValueError("MODEL mixture is of `dpstride demo` only: a closed form, there to try things on.")
-    if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
-        raise ValueError(
-            f"MODEL {text!r} is neither an embedded model nor a folder here."
-            f"{hint(text, zoo.names()) or path_hint(Path(text))} Embedded are {', '.join(zoo.names())};"
-            " a hub id is owner/name, your own function package.module:function."
-        )
-    try:
-        loaded = loading.load_model(text, **dict(options))
-    except TypeError as error:
-        if not options:
-            raise
-        raise ValueError(f"MODEL {text!r} did not take the options given with --model-option ({error}).") from error
-    # Whoever writes a function, or names a device, has chosen it.
-    return _as_asked(loaded if ":" in text or "device" in dict(options) else _placed(loaded))
-
-
-def _is_plain_name(text: str) -> bool:
-    """Whether ``text`` could only be a name of something embedded: no path, no file that is there, no function."""
-    return re.fullmatch(r"[\w-]+", text) is not None and not os.path.exists(text)
-
-
-def _placed(loaded: LoadedModel) -> LoadedModel:
-    """The model on this process's GPU, if it has one."""
-    from dataclasses import replace
-
-    import torch
-
-    from ..runs.workers import current
-
-    device = current().device if current().size > 1 else "cuda" if torch.cuda.is_available() else "cpu"
-    if torch.device(device).type == loaded.denoiser.device.type:
-        return loaded
-    return replace(loaded, denoiser=loaded.denoiser.to(device))
+    return _as_asked(load(text, dict(options)))
 
 
 def _as_asked(loaded: LoadedModel) -> LoadedModel:
@@ -81,109 +33,3 @@ def _as_asked(loaded: LoadedModel) -> LoadedModel:
             compile=asked.get("compile", False), autocast=None if precision is None else getattr(torch, precision)
         ),
     )
-
-
-def read_samples(text: str, model: LoadedModel, samples: int | None, data_range: Any) -> Samples:
-    """DATA as the model takes it: encoded where it works on latents, with the value range that it implies."""
-    from ..statistics.data import Samples
-
-    data = named_data(text, labels=_takes_labels(model))
-    if model.encode is not None:
-        data = model.encode(*data) if isinstance(data, tuple) else model.encode(data)
-    return Samples.read(data, samples, model.data_range if data_range is None else data_range)
-
-
-def named_data(text: str, *, labels: bool = False) -> Any:
-    """DATA by its zoo name, or as `dpstride.read_data` reads it; a pair with class labels where they are asked for."""
-    from .. import zoo
-    from ..statistics.files import read_data
-
-    if text in zoo.data_names():
-        return (zoo.load_data(text), zoo.load_labels(text).long()) if labels else zoo.load_data(text)
-    if _is_plain_name(text) and (near := hint(text, zoo.data_names())):
-        raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
-    return read_data(text, labels=labels)
-
-
-def _takes_labels(model: LoadedModel) -> bool:
-    """True of a model that says it is class-conditional, and of a network that cannot be called without labels."""
-    if model.conditioning is not None:
-        return model.conditioning.startswith("a class label")
-    network = model.denoiser.network
-    try:
-        arguments = list(inspect.signature(getattr(network, "forward", network)).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature
-        return False
-    third = arguments[2] if len(arguments) > 2 else None
-    return third is not None and third.default is third.empty and third.name in LABEL_NAMES
-
-
-def shared_note(choosing: Samples, scoring: Samples) -> tuple[str, ...]:
-    """What is to be said if samples that choose the path also score it."""
-    chosen = {sample.numpy().tobytes() for sample in choosing.values}
-    shared = sum(sample.numpy().tobytes() in chosen for sample in scoring.values)
-    if not shared:
-        return ()
-    return (
-        f"{shared:,} of the {len(scoring):,} samples that score the paths are among those that chose them, which flatters. "
-        "Give other data to --heldout, or leave it out: then a disjoint part of DATA scores.",
-    )
-
-
-def split(
-    data: str,
-    heldout: str | None,
-    samples: int | None,
-    heldout_samples: int | None,
-    model: LoadedModel,
-    data_range: Any,
-    seed: int,
-    defaults: tuple[int, int] = (DEFAULT_SAMPLES, DEFAULT_SAMPLES),
-) -> tuple[Samples, Samples]:
-    """What chooses the path and what scores it: two data sets, or disjoint parts of one in a seeded order."""
-    import numpy as np
-
-    gathered = read_samples(data, model, None, data_range)
-    order = np.random.default_rng(seed).permutation(len(gathered)).tolist()
-    if heldout is not None:
-        other = read_samples(heldout, model, None, data_range)
-        other_order = np.random.default_rng(seed + 1).permutation(len(other)).tolist()
-        wanted = min(defaults[0], len(gathered)) if samples is None else samples
-        other_wanted = min(defaults[1], len(other)) if heldout_samples is None else heldout_samples
-        _check_enough(wanted, len(gathered), "DATA")
-        _check_enough(other_wanted, len(other), "--heldout")
-        return gathered.take(order[:wanted]), other.take(other_order[:other_wanted])
-    if len(gathered) < 2:
-        raise ValueError(
-            "DATA holds one sample, which cannot both choose the path and score it. Give more, or --heldout."
-        )
-    wanted = min(defaults[0], len(gathered) // 2) if samples is None else samples
-    other_wanted = min(defaults[1], len(gathered) - wanted) if heldout_samples is None else heldout_samples
-    _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA, to choose paths and to score them,")
-    return gathered.take(order[:wanted]), gathered.take(order[wanted : wanted + other_wanted])
-
-
-def _check_enough(wanted: int, available: int, name: str) -> None:
-    if wanted > available:
-        raise ValueError(
-            f"{wanted} samples were asked of {name}, which has {available}. Lower --samples or --heldout-samples, or give "
-            "more data."
-        )
-
-
-def check_costs(
-    denoiser: Denoiser, variance: Any, decoder: Any, max_budget: int | None, choosing: Samples, scoring: Samples
-) -> None:
-    """Refuse what the solver or the network would refuse, before the network runs for hours."""
-    from ..pipeline import check_request
-
-    check_request(denoiser, variance, decoder, max_budget)
-    if denoiser.shape is not None and denoiser.shape != choosing.shape:
-        raise ValueError(
-            f"The model takes samples of shape {denoiser.shape}, but the data has shape {choosing.shape}. Give data of its "
-            "own size and channels; images are not resized."
-        )
-    if scoring.shape != choosing.shape:
-        raise ValueError(
-            f"DATA has samples of shape {choosing.shape}, but --heldout has {scoring.shape}. Give both in one shape."
-        )

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..finding.inputs import named_data
 from ..options import SAMPLERS
 from .claim import claims_file
 from .console import emit
-from .inputs import load_model, named_data
+from .inputs import load_model
 from .options import VARIANCES, check_eta, complete_file, model_argument, model_option, output, overwrite
 
 if TYPE_CHECKING:
@@ -81,10 +82,10 @@ def sample_command(
     """
     from tqdm import tqdm
 
-    from ..evaluate.likelihood import check_batch_size
     from ..evaluate.sampling import Chain
     from ..evaluate.stream import sample_stream
     from ..report.images import check_drawable, save_samples
+    from ..runs.numbers import check_batch_size
     from ..schedule import ScheduleSet
     from ..statistics.artefact import DataRange
     from ..strides import even_stride, quadratic_stride

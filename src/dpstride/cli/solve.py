@@ -9,28 +9,40 @@ import click
 
 from .claim import claims_file
 from .console import emit
-from .options import costs, output
+from .options import costs, output, overwrite
 
 
 @click.command("solve", short_help="The best schedule of every budget from STATISTICS.")
 @click.argument("statistics", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @costs
+@overwrite
 @output
 @claims_file
 def solve_command(
-    statistics: Path, output: Path, variance: Any, decoder: Any, max_budget: int | None, as_json: bool, quiet: bool
+    statistics: Path,
+    output: Path,
+    variance: Any,
+    decoder: Any,
+    max_budget: int | None,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """The best schedule of every budget from STATISTICS: no network pass.
+
+    Schedules of other statistics, of other options or of a results folder are not replaced; --overwrite replaces them.
 
     \b
     Example:
       dpstride solve statistics.safetensors -o schedules.json --variance optimal --decoder optimal
     """
     from ..pipeline import schedules_from
+    from ..runs.folder import claim_schedules
     from ..statistics.artefact import Statistics
 
     schedules = schedules_from(Statistics.load(statistics), variance, decoder, max_budget, progress=not quiet)
+    claim_schedules(output, schedules.options, schedules.provenance, overwrite)
     schedules.save(output)
     best = schedules.best_budget
     result = {

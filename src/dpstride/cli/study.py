@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..finding.inputs import Asked, named_data, shared_note, split
+from ..finding.job import HELDOUT as HELDOUT_FILE
+from ..finding.job import STATISTICS, Request, check_costs, notes_of
 from ..options import DEFAULT_SAMPLER, SAMPLERS
 from ..pipeline import cost_options
-from ..runs.folder import RECORD, begin
+from ..runs.folder import RECORD, Needed, begin
 from .claim import claims_folder
-from .console import emit, notes_of, printer
+from .console import emit, printer
 from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
-from .find import statistics_of_find
-from .inputs import check_costs, load_model, named_data, shared_note, split
+from .inputs import load_model
 from .options import (
     DECODERS,
     VARIANCES,
@@ -139,8 +141,9 @@ def study_command(
     say = printer(quiet or as_json)
     check_eta(sampler, eta)
     loaded = load_model(model, model_options)
-    parts = split(data, heldout, choosing_samples, heldout_samples, loaded, data_range, seed, (CHOOSING, HELDOUT))
-    check_costs(loaded.denoiser, variance, decoder, None, *parts)
+    asked = Asked(data, heldout, choosing_samples, heldout_samples, data_range, defaults=(CHOOSING, HELDOUT))
+    parts = split(asked, loaded, seed)
+    check_costs(loaded.denoiser, Request(variance=variance, decoder=decoder), *parts)
     images = _images(data, loaded, data_range, seed)
     others = None if heldout is None else _images(heldout, loaded, data_range, seed + 1)
     shared, cut = shared_note(*parts) if heldout else (), _cut_note(loaded, images, parts[0])
@@ -152,13 +155,16 @@ def study_command(
     say(f"Model    {model}: {loaded.denoiser.process.name}, T = {loaded.denoiser.process.T:,}")
     notes = [f"Note: {note}" for note in (*study.notes, *study.few)]
     say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}", *notes]))
-    inputs = Inputs.of(loaded.denoiser, *parts, seed=seed)
+    inputs = Inputs.of(loaded.denoiser, *parts, seed)
     identity = inputs.run("study", _options(study), "elbo")
     run = run_of(model, data, heldout, identity)
     if not dry_run:
         process = loaded.denoiser.process
-        every = range(1, process.T + 1)
-        begin(output, run, statistics_of_find(inputs, choosing_steps(process), every, skip_nonfinite), overwrite)
+        needed = {
+            STATISTICS: Needed(inputs.estimate, choosing_steps(process), skip_nonfinite),
+            HELDOUT_FILE: Needed(inputs.heldout_estimate, range(1, process.T + 1), skip_nonfinite),
+        }
+        begin(output, run, needed, overwrite)
     expected = _expected_seconds(study)
     evaluations = study.plan.statistics_evaluations + study.plan.sampling_evaluations
     if dry_run:

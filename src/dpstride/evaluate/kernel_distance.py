@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..runs.numbers import whole_number
 from .frechet import as_features
 
 Array = npt.NDArray[np.float64]
@@ -44,8 +45,7 @@ def kernel_distance(features_a: Any, features_b: Any, subset_size: int | None = 
     if subset_size is None:
         value, standard_error = _full(a.astype(np.float64), b.astype(np.float64))
         return KernelDistance(value, standard_error, (len(a), len(b)), 1)
-    if isinstance(subset_size, bool) or not isinstance(subset_size, int) or subset_size < 2:
-        raise ValueError(f"subset_size must be a whole number of at least 2, or None for all, not {subset_size!r}.")
+    whole_number(subset_size, "subset_size must be a whole number of at least 2, or None for all", 2)
     subsets = min(len(a), len(b)) // subset_size
     if subsets < 2:
         raise ValueError(

@@ -24,11 +24,12 @@ from ..objectives.elbo import check_options, fitted_numbers, heldout_costs
 from ..objectives.step_costs import CostTable, standard_error
 from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
+from ..runs.execution import Execution
 from ..schedule import Schedule
 from ..statistics.artefact import DataRange, Statistics
 from ..statistics.data import Batch, Samples
 from ..statistics.decoder import decoder_nats, signed_residual
-from ..statistics.noise import check_seed, standard_normal
+from ..statistics.noise import standard_normal
 from ..statistics.passes import Passes
 
 Array = npt.NDArray[np.float64]
@@ -71,16 +72,14 @@ def bits_per_dim(
     ``variance``, ``decoder`` and ``cdf`` default to the schedule's own; a hand-made stride has none, and then the model's
     variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.
     """
-    check_seed(seed)
-    check_batch_size(batch_size)
+    how = Execution(seed, batch_size, progress)
     process = denoiser.process
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
     options = resolve_options(denoiser, schedule, variance, decoder, cdf)
     check_fitted(fitted, variance=options.variance, decoder=options.decoder)
     data = Samples.read(heldout, samples, data_range)
     chain = _ReverseChain(process, steps, options, fitted, data.data_range)
-    # Without it a random network would score something.
-    Passes(denoiser, data, seed, batch_size, skip_nonfinite=False).probe()
+    Passes(denoiser, data, how).probe()  # without it a random network would score something
     terms = np.zeros((len(data), len(steps)))
     batches = range(0, len(data), batch_size)
     with tqdm(
@@ -191,12 +190,6 @@ def _resolve(
         for option, name, default in zip(asked, names, defaults, strict=True)
     ]
     return check_options(process, model_variance, *chosen)
-
-
-def check_batch_size(batch_size: int) -> None:
-    """Raise when ``batch_size`` is not a whole number of samples."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
 
 
 def check_fitted(fitted: Fitted, *, variance: Variance, decoder: Decoder | None = None) -> None:

@@ -13,10 +13,11 @@ from .. import samplers, variances
 from ..denoiser import Denoiser
 from ..fitted import Fitted
 from ..options import Sampler, Variance
+from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..schedule import Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
-from ..statistics.noise import check_seed, standard_normal
-from .likelihood import check_batch_size, check_fitted, fitted_on, resolve_options, steps_on
+from ..statistics.noise import standard_normal
+from .likelihood import check_fitted, fitted_on, resolve_options, steps_on
 
 
 def sample(
@@ -49,8 +50,7 @@ def sample(
         progress: show a progress bar (only ever on a terminal).
     """
     check_batch_size(batch_size)
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"n must be a whole number of samples, at least 1, not {n!r}.")
+    whole_number(n, "n must be a whole number of samples, at least 1")
     chain = Chain.along(denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)
     check_conditioning(conditioning, n)
     conditioning = tensors_in_conditioning(conditioning)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,16 @@ from typing import Any
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from .identity import differences
+from .lock import Lock
 from .record import Run
 from .storage import DamagedFileError, is_remnant, read_arrays, read_header
 from .workers import current
+from .writing import remove_leftovers
 
-SCHEDULES, RECORD = "schedules.json", "run.json"
+SCHEDULES, COMPARISON, RECORD = "schedules.json", "comparison.json", "run.json"
+ENDPOINTS = "endpoints.json"
 # Results with the name of their run inside, besides schedules.json, which has it in its provenance.
-NAMED = ("comparison.json", "adaptive.json", "front.json", "endpoints.json", "results.json")
+NAMED = (COMPARISON, "adaptive.json", "front.json", ENDPOINTS, "results.json")
 RESULTS = (
     SCHEDULES, RECORD, *NAMED, "ablation.json", "table.txt", "tables.txt", "tables.md", "tables.tex", "report.html",
     "bits_per_dim.*g", "timesteps.*g", "front.*g", "samples_*_steps*.png", "figures/*.svg", "figures/*.png",
@@ -41,6 +44,26 @@ OF_VERBS = {
 
 class OtherRunError(ValueError):
     """The output holds something that this run would mix with its own results, or write over."""
+
+
+@contextmanager
+def claimed(output: Path, lock: Callable[[Path], Lock] = Lock) -> Iterator[None]:
+    """Hold the lock of an output, which of the processes of a launch only the main one takes.
+
+    The others hear of it if it is refused.
+    """
+    workers = current()
+    if not workers.main:
+        yield
+        return
+    try:
+        with lock(output) as taken:
+            for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures"))):
+                remove_leftovers(folder)
+            yield
+    except BaseException as error:
+        workers.fail(error)
+        raise
 
 
 @dataclass(frozen=True)
@@ -81,6 +104,21 @@ def claim_statistics(path: Path, needed: Needed, overwrite: bool) -> None:
     if current().main and (found := list(_other_statistics(path, needed, weights=overwrite))):
         check(path, found, overwrite)
         discard(path)
+
+
+def claim_schedules(path: Path, options: Mapping[str, Any], provenance: Mapping[str, Any], overwrite: bool) -> None:
+    """Refuse to replace a file that is not one of schedules of the same origin and options, unless it may be."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    found = []
+    if _is_foreign(path, damaged=True):
+        found = [f"{path.name}: not a file of dpstride"]
+    else:
+        with suppress(UnreadableFileError):  # a damaged one of ours is written again
+            document = read_json_object(path)
+            there = {part: dict(_mapping(document.get(part))) for part in ("options", "provenance")}
+            found = differences(there, {"options": dict(options), "provenance": dict(provenance)})
+    check(path, found, overwrite)
 
 
 def check(output: Path, found: list[str], overwrite: bool) -> None:
@@ -135,14 +173,14 @@ def _run_of(path: Path) -> str | None:
     return None
 
 
-def _is_foreign(path: Path) -> bool:
-    """Return whether a JSON file is whole and not ours; a damaged one may have been."""
+def _is_foreign(path: Path, damaged: bool = False) -> bool:
+    """Return True of a JSON file that is whole and not ours; a damaged one may have been, unless it counts as foreign."""
     with path.open("rb") as file:
         if b'"format": "dpstride-' in file.read(100):
             return False
     with suppress(UnreadableFileError):
         return not str(read_json_object(path).get("format")).startswith("dpstride-")
-    return False
+    return damaged
 
 
 def _other_schedules(path: Path, run: Run) -> list[str]:
@@ -225,7 +263,7 @@ def _clear(output: Path, statistics: Mapping[str, Needed]) -> None:
 
 
 def _is_evaluated_at(path: Path, indices: Sequence[int] | None) -> bool:
-    """Return whether statistics are whole and evaluated at these very indices, or tables of a teacher, which know no others."""
+    """Whether statistics are whole, and evaluated at these very indices; or tables of a teacher, which know no others."""
     if path.name == "trajectory.safetensors":
         return True
     try:

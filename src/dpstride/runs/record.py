@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shlex
@@ -20,6 +21,7 @@ from .writing import write_json
 
 FORMAT = "dpstride-run-1"
 PACKAGES = ("dpstride", "numpy", "torch", "numba", "diffusers")
+SAME_DATA = "a disjoint part of the same data"
 NEUTRAL = ("--overwrite",)  # words that change no result, so that the same results are the same files
 SECRET = re.compile(r"^(\w*(?:token|secret|password|key)\w*=).+", re.IGNORECASE)
 
@@ -33,6 +35,17 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _name_of(thing: Any) -> str:
+    """Return the name of a model or of data that may be an object: as typed, its own, or its kind and size."""
+    if isinstance(thing, (str, os.PathLike)):
+        return os.fspath(thing)
+    thing = getattr(thing, "denoiser", thing)
+    if isinstance(name := getattr(thing, "name", None), str):
+        return name
+    size = f" of {len(thing):,}" if hasattr(thing, "__len__") else ""
+    return f"{type(thing).__name__}{size}"
 
 
 @dataclass(frozen=True)
@@ -57,8 +70,19 @@ class Run:
     ) -> Run:
         """A run of the command line; what looks like a secret (``-M token=…``) is not kept, for pages are shared."""
         words = [SECRET.sub(r"\1…", word) for word in arguments or () if word not in NEUTRAL]
-        names = (model, data, heldout or "a disjoint part of the same data")
+        names = (model, data, heldout or SAME_DATA)
         return cls(shlex.join(["dpstride", *words]), *names, identity=json.loads(json.dumps(identity or {})))
+
+    @classmethod
+    def of_call(
+        cls, verb: str, inputs: tuple[Any, Any, Any], options: Mapping[str, Any], identity: Mapping[str, Any]
+    ) -> Run:
+        """Record a call of the library, on model, data and held-out data; what was left out is not in it."""
+        model, data, heldout = (_name_of(each) for each in inputs)
+        words = [repr(model), repr(data), *([] if inputs[2] is None else [f"heldout={heldout!r}"])]
+        words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        names = (model, data, SAME_DATA if inputs[2] is None else heldout)
+        return cls(f"dpstride.{verb}({', '.join(words)})", *names, identity=json.loads(json.dumps(identity)))
 
     @property
     def id(self) -> str | None:

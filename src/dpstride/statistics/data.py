@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..runs.numbers import whole_number
 from .artefact import DataRange
 
 # How far from its level, in steps, a float may lie: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
@@ -51,8 +52,8 @@ class Samples:
     def read(cls, data: Any, samples: int | None = None, data_range: object = "uint8") -> Samples:
         """Check and gather ``data``: a tensor or array, a pair (tensor, conditioning), a Dataset, or batches."""
         parsed = DataRange.parse(data_range)
-        if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
-            raise ValueError(f"samples must be a whole number of at least 1, or None for all, not {samples!r}.")
+        if samples is not None:
+            whole_number(samples, "samples must be a whole number of at least 1, or None for all")
         if isinstance(data, Samples):
             if data_range != "uint8" and parsed != data.data_range:
                 raise ValueError(f"This data was read as {data.data_range.describe()}, not {parsed.describe()}.")

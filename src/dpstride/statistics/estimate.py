@@ -20,9 +20,11 @@ from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from ..runs.behaviour import Behaviour
+from ..runs.execution import Execution
 from ..runs.identity import OtherWorkError, check_identity
 from ..runs.lock import ProgressError
 from ..runs.progress import Progress
+from ..runs.renamed import renamed
 from ..runs.storage import Arrays, is_replaceable
 from ..runs.workers import current
 from . import artefact
@@ -30,7 +32,6 @@ from .artefact import Statistics
 from .data import Samples
 from .identity import identity_of, identity_of_statistics
 from .interpolate import fill
-from .noise import check_seed
 from .passes import Passes, warn_about_clipping
 from .place import check_evaluated
 from .rows import Rows
@@ -45,13 +46,15 @@ def estimate(
     data: Any,
     samples: int | None = None,
     seed: int = 0,
+    *,
     batch_size: int = 64,
     data_range: object = "uint8",
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
-    steps: Iterable[int] | None = None,
+    indices: Iterable[int] | None = None,
     skip_nonfinite: bool = False,
     reuse: Statistics | None = None,
+    steps: Iterable[int] | None = None,
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
@@ -66,82 +69,47 @@ def estimate(
         denoiser: the model; its process's grid is what is estimated.
         data: tensor or array [N, *shape], a pair (tensor, conditioning), a Dataset, or an iterable of batches.
         samples: how many samples to use, the first of ``data``; all when None.
-        seed: names the noise. The result does not depend on batch_size or on the order of work.
+        seed: random seed of the noise. The result does not depend on batch_size or on the order of work.
         batch_size: samples per network pass, of one t or several; halved when memory runs out.
         data_range: "uint8" (also float images on the 256-level lattice of [−1, 1]), ("levels", n, low, high) or
             "continuous".
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result. Until it is complete, finished work is kept in the folder
             ``checkpoint.progress``; called again after whatever stopped it, estimate goes on from there. Rows of the
-            same work in a complete file are taken over, whatever ``steps`` was when they were made.
-        steps: the grid indices where the network runs, 1 and T among them; every one when None. Other rows are filled in
+            same work in a complete file are taken over, whatever ``indices`` was when they were made.
+        indices: the grid indices where the network runs, 1 and T among them; every one when None. Other rows are filled in
             from these, see `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
         skip_nonfinite: leave out, at every t, samples for which the network gives NaN or infinity at any t. They are
             listed in ``Statistics.data["skipped"]``; the result is that of the other samples with their own noise. Ranges
             of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
-        reuse: statistics of the same work, evaluated at other ``steps``: their evaluated rows are taken over, if the model
+        reuse: statistics of the same work, evaluated at other ``indices``: their evaluated rows are taken over, if the model
             still behaves as it did then, whatever its name.
+        steps: the old name of ``indices``.
     """
-    return _estimate(
-        denoiser, data, samples, seed, batch_size, data_range, progress, checkpoint, steps, skip_nonfinite, reuse, True
-    )
+    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite)
+    indices = renamed("estimate", "indices", indices, steps=steps)
+    return estimate_samples(denoiser, Samples.read(data, samples, data_range), how, indices, reuse=reuse)
 
 
-def estimate_rows(
+def estimate_samples(
     denoiser: Denoiser,
     data: Samples,
-    seed: int,
-    batch_size: int,
-    progress: bool,
-    checkpoint: str | os.PathLike[str] | None,
-    steps: Iterable[int],
-    skip_nonfinite: bool,
-    reuse: Statistics | None,
+    how: Execution,
+    indices: Iterable[int] | None = None,
+    *,
+    reuse: Statistics | None = None,
+    whole: bool = True,
 ) -> Statistics:
-    """`estimate` at ``steps`` for work that is not done yet: other rows are left empty, and no file is written.
+    """`estimate` on samples that are read already.
 
-    What was computed is kept in the folder ``checkpoint.progress``, where the next call and `estimate` find it.
+    Unless ``whole``, the work is not done yet: rows beside ``indices`` are left empty, and no file is written. What was
+    computed is kept in the folder ``checkpoint.progress``, where the next call finds it.
     """
-    return _estimate(
-        denoiser,
-        data,
-        None,
-        seed,
-        batch_size,
-        data.data_range,
-        progress,
-        checkpoint,
-        steps,
-        skip_nonfinite,
-        reuse,
-        False,
-    )
-
-
-def _estimate(
-    denoiser: Denoiser,
-    data: Any,
-    samples: int | None,
-    seed: int,
-    batch_size: int,
-    data_range: object,
-    progress: bool,
-    checkpoint: str | os.PathLike[str] | None,
-    steps: Iterable[int] | None,
-    skip_nonfinite: bool,
-    reuse: Statistics | None,
-    whole: bool,
-) -> Statistics:
-    seed = check_seed(seed)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
-    gathered = Samples.read(data, samples, data_range)
-    wanted = _check_steps(steps, denoiser)
-    warn_about_clipping(denoiser, gathered)
-    path = None if checkpoint is None else Path(checkpoint)
+    wanted = _check_indices(indices, denoiser)
+    warn_about_clipping(denoiser, data)
     try:
-        work = _Work(denoiser, gathered, seed, batch_size, wanted, skip_nonfinite, progress)
-        return work.lead(path, reuse, whole) if work.workers.main else work.help()
+        work = _Work(denoiser, data, how, wanted)
+        return work.lead(how.path, reuse, whole) if work.workers.main else work.help()
     except BaseException as error:
         current().fail(error)
         raise
@@ -150,24 +118,14 @@ def _estimate(
 class _Work:
     """One call of `estimate`, in each process of a launch; only the main one has files."""
 
-    def __init__(
-        self,
-        denoiser: Denoiser,
-        data: Samples,
-        seed: int,
-        batch_size: int,
-        wanted: npt.NDArray[np.int64],
-        skip_nonfinite: bool,
-        show: bool,
-    ) -> None:
-        self.denoiser, self.data, self.batch_size, self.wanted = denoiser, data, batch_size, wanted
-        self.skip_nonfinite, self.show = skip_nonfinite, show
+    def __init__(self, denoiser: Denoiser, data: Samples, how: Execution, wanted: npt.NDArray[np.int64]) -> None:
+        self.denoiser, self.data, self.how, self.wanted = denoiser, data, how, wanted
         self.workers = current()
-        self.passes = Passes(denoiser, data, seed, batch_size, skip_nonfinite)
+        self.passes = Passes(denoiser, data, how)
         self.probed = self.passes.probe()
         self.mixes = self.probed.mixes
         # After the probes, so that what a network makes on its first call (a cache, a lazy weight) is there.
-        self.identity = identity_of(denoiser, data, seed, self.probed.behaviour)
+        self.identity = identity_of(denoiser, data, how.seed, self.probed.behaviour)
 
     def lead(self, path: Path | None, reuse: Statistics | None, whole: bool) -> Statistics:
         """Do the main process's part: find what is there, have the rest computed, and if ``whole`` fill and write."""
@@ -212,7 +170,7 @@ class _Work:
 
     def _checked(self, found: Statistics, where: Any, remedy: str = REMEDY, spots: bool = True) -> Statistics:
         theirs = identity_of_statistics(found)
-        if self.skip_nonfinite:
+        if self.how.skip_nonfinite:
             theirs.pop("skipped", None)
         self.identity = check_identity(where, theirs, self.identity, remedy)
         if spots:
@@ -231,10 +189,10 @@ class _Work:
         """Add a unit to those that are ``done``; refuse what a sample alone does not give, or not in this process."""
         done.append(unit)
         now = self.probed.behaviour
-        if len(done) == 1 and self.batch_size > 2:
+        if len(done) == 1 and self.how.batch_size > 2:
             tolerance = max(now.tolerance(now)[0], self.probed.slack)
             if (found := deviation(self.passes, Kept.of_rows(rows, [unit]), tolerance, OF_UNIT)) is not None:
-                raise ValueError(of_batches(found, self.batch_size))
+                raise ValueError(of_batches(found, self.how.batch_size))
         if len(done) == count and self.workers.size > 1:
             self._check_spots(
                 Kept.of_rows(rows, done), "A worker", "Start every process with the same model, data and options."
@@ -243,7 +201,7 @@ class _Work:
     def _rows(self, known: list[Statistics], progress: Progress | None) -> Rows:
         """Rows with everything that is wanted; what is there already is not computed again."""
         skipped: set[int] = set()
-        if self.skip_nonfinite:
+        if self.how.skip_nonfinite:
             skipped.update(n for statistics in known for n in statistics.skipped)
             for _, arrays in _pieces(progress):
                 skipped.update(_nonfinite(arrays))
@@ -266,7 +224,7 @@ class _Work:
         """Have everything computed that the rows miss; the samples that must be skipped for it, if any."""
         missing = rows.missing(self.wanted)
         # A network that cannot take several t at once gets one t per unit.
-        units = cut(missing, rows.ranges, rows.skipped, self.batch_size, self.mixes)
+        units = cut(missing, rows.ranges, rows.skipped, self.how.batch_size, self.mixes)
         sizes = {unit: len(unit.steps) * len(self.passes.samples_of(unit)) for unit in units}
         found: set[int] = set()
         total = rows.samples * len(self.wanted)
@@ -277,7 +235,7 @@ class _Work:
             desc="estimate",
             unit=" evaluations",
             unit_scale=True,
-            disable=None if self.show else True,
+            disable=None if self.how.progress else True,
             dynamic_ncols=True,
         ) as bar:
             done: list[Unit] = []
@@ -328,13 +286,13 @@ def _unit_of(values: Any) -> Unit:
     return Unit(tuple(steps), number, tuple(skipped))
 
 
-def _check_steps(steps: Iterable[int] | None, denoiser: Denoiser) -> npt.NDArray[np.int64]:
+def _check_indices(indices: Iterable[int] | None, denoiser: Denoiser) -> npt.NDArray[np.int64]:
     """The grid indices to evaluate, ascending."""
     T = denoiser.process.T
-    if steps is None:
+    if indices is None:
         return np.arange(1, T + 1)
-    wanted = np.unique(np.asarray(list(steps)))
+    wanted = np.unique(np.asarray(list(indices)))
     if wanted.size == 0 or wanted.dtype.kind not in "iu" or wanted[0] < 1 or wanted[-1] > T:
-        raise ValueError(f"steps must be grid indices from 1 to T = {T}, or None for every one, not {steps!r}.")
+        raise ValueError(f"indices must be grid indices from 1 to T = {T}, or None for every one, not {indices!r}.")
     check_evaluated(denoiser.process, np.isin(np.arange(T + 1), wanted))
     return wanted.astype(np.int64)

@@ -39,10 +39,3 @@ def standard_normal(
         bits.state = state
         generator.standard_normal(out=noise[row])
     return torch.from_numpy(noise.reshape(count, *shape))
-
-
-def check_seed(seed: int) -> int:
-    """The seed as a whole number that a counter-based stream can hold, or a clear error."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-        raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}.")
-    return int(seed)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..denoiser import Denoiser, NonFiniteError, is_out_of_memory
 from ..options import LEARNED_RANGE
+from ..runs.execution import Execution
 from ..runs.storage import Arrays
 from . import artefact
 from .artefact import BLOCK_NODES
@@ -37,9 +38,9 @@ Indices = npt.NDArray[np.int64]
 class Passes:
     """Network passes of ``denoiser`` over ``data``; a unit's result does not depend on the units before it."""
 
-    def __init__(self, denoiser: Denoiser, data: Samples, seed: int, batch_size: int, skip_nonfinite: bool) -> None:
-        self.denoiser, self.data, self.seed = denoiser, data, seed
-        self.batch_size, self.skip_nonfinite = batch_size, skip_nonfinite
+    def __init__(self, denoiser: Denoiser, data: Samples, how: Execution) -> None:
+        self.denoiser, self.data, self.seed = denoiser, data, how.seed
+        self.batch_size, self.skip_nonfinite = how.batch_size, how.skip_nonfinite
         self.process = denoiser.process
         self.ranges = sample_ranges(len(data))
         self.blocks = artefact.block_of_sample(len(data))

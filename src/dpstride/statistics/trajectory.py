@@ -31,6 +31,7 @@ import numpy.typing as npt
 from ..process import ForwardProcess
 from ..runs.behaviour import Behaviour
 from ..runs.identity import check_identity
+from ..runs.numbers import check_seed, whole_number
 from ..runs.progress import Progress
 from ..runs.storage import Arrays, is_replaceable
 from ..samplers import ddim, dpmpp_2m
@@ -78,7 +79,6 @@ def estimate_trajectory(
         checkpoint: the file for the result; finished batches are kept beside it until it is complete.
     """
     from .data import check_conditioning, tensors_in_conditioning
-    from .noise import check_seed
     from .probes import probe_on_noise
 
     process = denoiser.process
@@ -88,8 +88,7 @@ def estimate_trajectory(
         ("paired", paired, 0),
         ("probes", probes, 0),
     ):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        whole_number(value, f"{name} must be a whole number of at least {least}", least)
     if denoiser.shape is None:
         raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
     check_conditioning(conditioning, samples)

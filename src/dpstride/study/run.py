@@ -145,21 +145,13 @@ class Study:
         return StudyResults.load(output / "results.json")  # to six digits, as whoever reads the file has them
 
     def _estimate(self, path: Path, data: Samples, seed: int, progress: bool, say: Callable[[str], None]) -> Statistics:
-        from ..statistics.estimate import estimate
+        from ..runs.execution import Execution
+        from ..statistics.estimate import estimate_samples
 
-        steps = choosing_steps(self.denoiser.process) if data is self.choosing else None
+        indices = choosing_steps(self.denoiser.process) if data is self.choosing else None
         start = time.monotonic()
-        statistics = estimate(
-            self.denoiser,
-            data,
-            seed=seed,
-            batch_size=self.batch_size,
-            data_range=data.data_range,
-            progress=progress,
-            checkpoint=path,
-            steps=steps,
-            skip_nonfinite=self.skip_nonfinite,
-        )
+        how = Execution(seed, self.batch_size, progress, path, self.skip_nonfinite)
+        statistics = estimate_samples(self.denoiser, data, how, indices)
         say(f"{path}: statistics of {statistics.samples:,} samples, {time.monotonic() - start:.0f} s")
         return statistics
 

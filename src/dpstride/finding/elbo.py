@@ -1,0 +1,187 @@
+"""The main job for bits/dim: statistics → schedules → held-out statistics → comparison → figures and page.
+
+With a tolerance the network does not run at every grid index, on held-out data neither.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..runs.execution import Execution
+from ..runs.folder import COMPARISON, RECORD, SCHEDULES, Needed
+from .job import HELDOUT, STATISTICS, Found, Job, Request, named, say_skipped
+
+if TYPE_CHECKING:
+    from ..adaptive.report import AdaptiveReport
+    from ..denoiser import Denoiser
+    from ..evaluate.comparison import Comparison
+    from ..schedule import ScheduleSet
+    from ..statistics.artefact import Statistics
+    from ..statistics.data import Samples
+
+USES: tuple[str, ...] = ("skip_nonfinite",)
+USUAL_TIMES = 20  # that an adaptive estimate evaluates
+
+
+def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
+    """Return the model on its own grid."""
+    return denoiser
+
+
+def noises(request: Request) -> int | None:
+    """Return None: data choose."""
+    return None
+
+
+def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:
+    """Return the options that results depend on."""
+    from ..pipeline import cost_options
+
+    budgets = adaptive_budgets(denoiser, samples, request)
+    sparse = {"every_step": True} if budgets is None else {"tolerance": request.tolerance, "budgets": list(budgets)}
+    return (
+        cost_options(denoiser, request.variance, request.decoder, request.max_budget)
+        | sparse
+        | {"skip_nonfinite": how.skip_nonfinite}
+    )
+
+
+def adaptive_budgets(denoiser: Denoiser, samples: int, request: Request) -> tuple[int, ...] | None:
+    """Return the budgets that the tolerance is for; None where every grid index is evaluated."""
+    from ..adaptive.loop import check_budgets
+
+    if request.tolerance is None or samples < 2:
+        return None
+    return check_budgets(request.budgets, denoiser.process.T, request.decoder, request.max_budget)
+
+
+def needed(job: Job) -> dict[str, Needed]:
+    """Return what is kept of the network, at which indices where that is known beforehand."""
+    T, skip = job.denoiser.process.T, job.how.skip_nonfinite
+    every = range(1, T + 1) if adaptive_budgets(job.denoiser, len(job.choosing), job.request) is None else None
+    scored = range(1, T + 1) if job.request.score_everywhere else every
+    return {
+        STATISTICS: Needed(job.inputs.estimate, every, skip),
+        HELDOUT: Needed(job.inputs.heldout_estimate, scored, skip),
+    }
+
+
+def evaluations(job: Job) -> tuple[int, str]:
+    """Count network evaluations; those of an adaptive estimate are about what is usual."""
+    T, choosing, scoring = job.denoiser.process.T, len(job.choosing), len(job.scoring)
+    budgets = adaptive_budgets(job.denoiser, choosing, job.request)
+    if budgets is None:
+        return T * (choosing + scoring), ""
+    times = min(USUAL_TIMES, T)
+    return times * choosing + min(times + sum(budgets), T) * scoring, "about "
+
+
+def run(job: Job, overwrite: bool) -> Found:
+    """Do the work, writing each result as soon as it is there."""
+    from ..evaluate.comparison import compare
+    from ..pipeline import schedules_from
+    from ..report.figures import save_figures
+    from ..report.page import write_page
+    from ..report.text import comparison_table
+    from ..runs.writing import write_text
+
+    output, request = job.output, job.request
+    names = (SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)
+    files, indices = [output / name for name in names], None
+    statistics, report = choosing_statistics(job)
+    costs = (request.variance, request.decoder, request.max_budget)
+    schedules = schedules_from(statistics, *costs, progress=job.how.progress)
+    if report is not None:
+        report.save(output / "adaptive.json", job.record.id)
+        files.append(output / "adaptive.json")
+        job.say(f"{output / STATISTICS}: {report.sentence()}")
+        schedules = replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
+        if not request.score_everywhere:
+            # The paths that are asked for are scored where they go, without interpolation.
+            kept = [schedules[K].steps[:-1] for K in report.regret if K in schedules.entries]
+            indices = sorted({*report.steps, *(index for path in kept for index in path)})
+    schedules = named(schedules, job.record)
+    schedules.save(output / SCHEDULES)
+    comparison = compare(schedules, estimate_to(job, HELDOUT, job.scoring, indices))
+    comparison = replace(comparison, warnings=(*comparison.warnings, *job.notes), run=job.record.id)
+    comparison.save(output / COMPARISON)
+    write_text(output / "table.txt", comparison_table(comparison) + "\n")
+    files += save_figures(comparison, schedules, output)
+    if request.pictures is not None:
+        files += draw(job, schedules, min(request.pictures, schedules.budgets[-1]))
+    files = [write_page(output), output / RECORD, *files]
+    return Found(
+        schedules, comparison, report, comparison.sentence(), comparison.warnings, tuple(files),
+        *_summary(comparison, files, request.budgets or ()),
+    )  # fmt: skip
+
+
+def choosing_statistics(job: Job) -> tuple[Statistics, AdaptiveReport | None]:
+    """Return the statistics that choose, from few grid indices where a tolerance allows it, with a report on these."""
+    from ..adaptive.loop import estimate_adaptively
+
+    budgets = adaptive_budgets(job.denoiser, len(job.choosing), job.request)
+    if budgets is None or job.request.tolerance is None:
+        return estimate_to(job, STATISTICS, job.choosing), None
+    how = job.execution(STATISTICS)
+    statistics, report = estimate_adaptively(
+        job.denoiser, job.choosing, None, how.seed, batch_size=how.batch_size, data_range=job.choosing.data_range,
+        budgets=budgets, tolerance=job.request.tolerance, variance=job.request.variance, decoder=job.request.decoder,
+        progress=how.progress, checkpoint=how.checkpoint, skip_nonfinite=how.skip_nonfinite,
+    )  # fmt: skip
+    say_skipped(statistics, job.say)
+    return statistics, report
+
+
+def estimate_to(job: Job, name: str, data: Samples, indices: list[int] | None = None) -> Statistics:
+    """Return statistics of ``data``, which are written to the file ``name``."""
+    from ..statistics.estimate import estimate_samples
+
+    start = time.monotonic()
+    statistics = estimate_samples(job.denoiser, data, job.execution(name), indices)
+    say_skipped(statistics, job.say)
+    evaluations = (job.denoiser.process.T if indices is None else len(indices)) * len(data)
+    job.say(f"{job.output / name}: {evaluations:,} evaluations in {time.monotonic() - start:.0f} s")
+    return statistics
+
+
+def draw(job: Job, schedules: ScheduleSet, budget: int) -> list[Path]:
+    """Write samples along the best path of ``budget`` steps and along hand-made ones, from the same seeds."""
+    from ..evaluate.sampling import sample
+    from ..report.images import save_samples
+    from ..strides import even_stride, quadratic_stride
+
+    files = []
+    for name, schedule in (
+        ("", schedules[budget]),
+        ("_even", schedules.adopt(even_stride(schedules.process, budget))),
+        ("_quadratic", schedules.adopt(quadratic_stride(schedules.process, budget))),
+    ):
+        files.append(job.output / f"samples_{budget}_steps{name}.png")
+        save_samples(sample(job.denoiser, schedule, n=36, progress=job.how.progress).numpy(), files[-1])
+    return files
+
+
+def _summary(comparison: Comparison, files: list[Path], budgets: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+    """Return the held-out table, also of the ``budgets`` asked for, the answer, warnings and files: as values, as text."""
+    from ..report.text import comparison_table
+
+    columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves["dp"])})
+    details = {
+        "answer": comparison.sentence(),
+        "enough": {"tolerance": 0.1, "budget": None if comparison.useless else comparison.enough(0.1)},
+        "bits_per_dim": {
+            stride: {budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]} for budget in columns}
+            for stride, curve in comparison.curves.items()
+        },
+        "best_budget": comparison.best_budget,
+        "warnings": list(comparison.warnings),
+        "files": [str(path) for path in files],
+    }
+    lines = [comparison_table(comparison, columns), "", comparison.sentence()]
+    lines += [f"Note: {warning}" for warning in comparison.warnings]
+    lines += ["", "Written: " + ", ".join(str(path) for path in files)]
+    return details, "\n".join(lines)

@@ -1,0 +1,193 @@
+"""The main job for a deterministic sampler: paths that stay on its trajectory, scored by where they end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from ..options import DEFAULT_ODE_SAMPLER
+from ..runs.execution import Execution
+from ..runs.folder import ENDPOINTS, SCHEDULES, Needed
+from .job import Found, Job, Request, budgets_of, named
+from .teacher import BUDGETS, FILE, evaluations_of_teacher, follow, needed_of_teacher, on_teacher_grid, teacher_options
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..denoiser import Denoiser
+    from ..evaluate.endpoints import EndpointDistance
+    from ..schedule import Schedule
+    from ..statistics.trajectory_artefact import Trajectory
+
+USES = ("sampler", "trajectories", "teacher_steps")
+FORMAT = "dpstride-endpoints-1"
+COMPARED = 4  # strides, the best one among them
+
+
+def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
+    """Return the model on the teacher's grid."""
+    why = f"the steps of the grid that {request.sampler}'s paths are chosen on"
+    return on_teacher_grid(denoiser, request, _paired(request) or None, why)
+
+
+def _paired(request: Request) -> int:
+    """Return how many grid points paths of a sampler with memory are chosen on; 0 for one without."""
+    from .. import samplers
+    from ..statistics.trajectory import PAIRED
+
+    return PAIRED if samplers.find(request.sampler).remembers else 0
+
+
+def noises(request: Request) -> int | None:
+    """Return how many noise samples choose."""
+    return request.trajectories
+
+
+def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:
+    """Return the options that results depend on."""
+    most = denoiser.process.T if request.max_budget is None else request.max_budget
+    return {"sampler": request.sampler, "max_budget": most, **teacher_options(denoiser, request)}
+
+
+def needed(job: Job) -> dict[str, Needed]:
+    """Return what is kept of the network."""
+    return needed_of_teacher(job)
+
+
+def evaluations(job: Job) -> tuple[int, str]:
+    """Count network evaluations, about."""
+    scored = job.denoiser.process.T + COMPARED * sum(job.request.budgets or BUDGETS)
+    return evaluations_of_teacher(job) + scored * len(job.scoring), "about "
+
+
+def run(job: Job, overwrite: bool) -> Found:
+    """Do the work: schedules, and how far they and others end from the teacher, from other noise samples."""
+    from ..evaluate.ode_strides import karras_stride
+    from ..objectives.trajectory import trajectory_schedules
+    from ..strides import even_stride, quadratic_stride
+
+    output, request = job.output, job.request
+    trajectory = follow(job, overwrite, paired=_paired(request))
+    schedules = named(trajectory_schedules(trajectory, request.sampler, request.max_budget), job.record)
+    schedules.save(output / SCHEDULES)
+    budgets = budgets_of(schedules, request.budgets, BUDGETS)
+    process = job.denoiser.process
+    strides: dict[str, Callable[[int], Schedule]] = {
+        "even": lambda K: even_stride(process, K),
+        "quadratic": lambda K: quadratic_stride(process, K),
+        "karras": lambda K: karras_stride(process, K),
+        "dp": lambda K: schedules[K],
+    }
+    chosen = {
+        (name, K): replace(stride(K), options=schedules.options) for name, stride in strides.items() for K in budgets
+    }
+    distances = endpoint_distances(job, trajectory, chosen)
+    predicted = {K: math.sqrt(c) for K, c in zip(schedules.budgets, schedules.provenance["costs"], strict=True)}
+    files = [output / name for name in (SCHEDULES, ENDPOINTS, FILE)]
+    notes = _trajectory_notes(distances, predicted, budgets, request.trajectories)
+    details = {
+        "objective": request.objective,
+        "sampler": request.sampler,
+        "distance": {name: {K: asdict(distances[name, K]) for K in budgets} for name in strides},
+        "predicted": {K: predicted[K] for K in budgets},
+        "files": [str(path) for path in files],
+        "notes": notes,
+    }
+    rows = {name: [_cell(distances[name, K]) for K in budgets] for name in strides}
+    rows["predicted"] = [f"{predicted[K]:.4f}" for K in budgets]
+    samples = next(iter(distances.values())).samples
+    lines = [
+        f"Root mean square distance per dimension from the end points of {process.T} steps, {request.sampler}, {samples} "
+        "noises that chose nothing:",
+        _table(budgets, rows),
+        *(f"Note: {note}" for note in notes),
+        "",
+        "Written: " + ", ".join(str(path) for path in files),
+    ]
+    last = budgets[-1]
+    answer = f"{last} steps of {request.sampler} end {_cell(distances['dp', last])} per dimension from its {process.T}."
+    return Found(
+        schedules, None, None, answer, notes=tuple(notes), files=tuple(files), details=details, summary="\n".join(lines)
+    )
+
+
+def _trajectory_notes(
+    distances: dict[tuple[str, int], EndpointDistance], predicted: dict[int, float], budgets: Sequence[int], count: int
+) -> list[str]:
+    """Return what would mislead a reader of the table alone."""
+    notes = []
+    for K in budgets:
+        dp = distances["dp", K]
+        name, best = min(((n, d) for (n, k), d in distances.items() if k == K), key=lambda each: each[1].value)
+        if dp.value - best.value > 2.0 * math.hypot(dp.standard_error, best.standard_error):
+            notes.append(f"At {K} steps the {name} stride ends nearer to the teacher than the DP's path.")
+        if abs(dp.value - predicted[K]) > max(0.5 * dp.value, 3.0 * dp.standard_error):
+            notes.append(f"At {K} steps the distance is {dp.value:.4f}, where {predicted[K]:.4f} was predicted.")
+    if notes:
+        notes.append(f"{count} trajectories may be too few for this model: give more with --trajectories.")
+    return notes
+
+
+def endpoint_distances(
+    job: Job, trajectory: Trajectory, schedules: dict[tuple[str, int], Schedule]
+) -> dict[tuple[str, int], EndpointDistance]:
+    """Return distances of every schedule's end points; what endpoints.json holds of the same work is not done again."""
+    from ..evaluate.endpoints import EndpointDistance, endpoint_distance
+    from ..evaluate.sampling import sample
+    from ..reading.documents import read_json_object
+    from ..reading.limits import UnreadableFileError
+    from ..runs.identity import check_identity
+    from ..runs.writing import write_json
+    from ..statistics.data import slice_conditioning
+    from ..strides import even_stride
+
+    teacher, path, n, seed = job.denoiser, job.output / ENDPOINTS, len(job.scoring), job.how.seed + 1
+    options: dict[str, Any] = {
+        "conditioning": slice_conditioning(job.scoring.conditioning, slice(0, n)),
+        "batch_size": job.how.batch_size,
+    }
+    identity = {
+        "format": FORMAT,
+        "model": teacher.fingerprint,
+        "teacher": teacher.process.fingerprint,
+        "sampler": job.request.sampler,
+        "samples": n,
+        "seed": seed,
+        "behaviour": None if trajectory.behaviour is None else trajectory.behaviour.to_dict(),
+    }
+    cells: dict[str, Any] = {}
+    with suppress(UnreadableFileError, FileNotFoundError):  # a damaged file is written again
+        document = read_json_object(path)
+        cells = document.pop("distances", {})
+        document.pop("run", None)
+        check_identity(path, document, identity)
+    ends: npt.NDArray[Any] | None = None
+    found = {}
+    for (name, K), schedule in schedules.items():
+        key = f"{name} {K} {schedule.times}"
+        if key not in cells:
+            if ends is None:
+                whole, progress = even_stride(teacher.process, teacher.process.T), job.how.progress
+                ends = sample(
+                    teacher, whole, n, seed, sampler=DEFAULT_ODE_SAMPLER, progress=progress, **options
+                ).numpy()
+            samples = sample(teacher, schedule, n, seed, **options).numpy()
+            cells[key] = asdict(endpoint_distance(samples, ends))
+            write_json(path, {**identity, "run": job.record.id, "distances": cells})
+        found[name, K] = EndpointDistance(**cells[key])
+    job.say(f"{path}: {len(found)} paths from {n} other noises")
+    return found
+
+
+def _cell(distance: EndpointDistance) -> str:
+    return f"{distance.value:.4f} ± {distance.standard_error:.4f}"
+
+
+def _table(budgets: Sequence[int], rows: dict[str, list[str]]) -> str:
+    head = f"{'steps':<12}" + "".join(f"{K:>18}" for K in budgets)
+    return "\n".join(
+        [head, *(f"{name:<12}" + "".join(f"{cell:>18}" for cell in cells) for name, cells in rows.items())]
+    )

@@ -1,0 +1,37 @@
+"""How work is run, apart from what it is: arguments that travel together through every stage that calls a network."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .numbers import check_batch_size, check_seed
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How network passes are made; only ``seed`` and ``skip_nonfinite`` can change a result.
+
+    Attributes:
+        seed: random seed of the noise.
+        batch_size: samples per network pass.
+        progress: show a progress bar (only ever on a terminal).
+        checkpoint: file for the result, beside which finished work is kept until then.
+        skip_nonfinite: leave out samples for which the network gives NaN or infinity, instead of an error.
+    """
+
+    seed: int = 0
+    batch_size: int = 64
+    progress: bool = True
+    checkpoint: str | os.PathLike[str] | None = None
+    skip_nonfinite: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", check_seed(self.seed))
+        object.__setattr__(self, "batch_size", check_batch_size(self.batch_size))
+
+    @property
+    def path(self) -> Path | None:
+        """The checkpoint as a path."""
+        return None if self.checkpoint is None else Path(self.checkpoint)

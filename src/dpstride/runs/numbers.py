@@ -1,0 +1,24 @@
+"""Checks of numbers that a caller gives, once each; every error names the rule and the value found."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+from typing import Any
+
+
+def whole_number(value: Any, rule: str, least: int = 1, most: float = math.inf) -> int:
+    """Return ``value`` as an int, if it is a whole number from ``least`` to ``most``; else raise with the ``rule``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        raise ValueError(f"{rule}, not {value!r:.80}.")
+    return int(value)
+
+
+def check_seed(seed: Any) -> int:
+    """Return a random seed that a counter-based stream can hold, or raise."""
+    return whole_number(seed, "seed must be a whole number from 0 to 2**64 - 1", 0, 2**64 - 1)
+
+
+def check_batch_size(batch_size: Any) -> int:
+    """Return the samples of a network pass, or raise."""
+    return whole_number(batch_size, "batch_size must be a whole number of at least 1")
