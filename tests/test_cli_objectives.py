@@ -132,9 +132,8 @@ def test_options_that_would_do_nothing_are_refused(
 
 
 def test_paths_that_miss_their_prediction_are_noted() -> None:
-    from dpstride.cli.trajectory import _trajectory_notes
-
     from dpstride.evaluate.endpoints import EndpointDistance
+    from dpstride.finding.trajectory import _trajectory_notes
 
     far, near = EndpointDistance(0.2, 0.01, 16), EndpointDistance(0.1, 0.01, 16)
     assert _trajectory_notes({("even", 8): far, ("dp", 8): near}, {8: 0.11}, [8], 64) == []

@@ -263,9 +263,12 @@ def named(schedules: ScheduleSet, run: Run) -> ScheduleSet:
 
 def check_costs(denoiser: Denoiser, request: Request, choosing: Samples, scoring: Samples) -> None:
     """Refuse what the solver or the network would refuse, before the network runs for hours."""
+    from ..adaptive.loop import check_budgets
     from ..pipeline import check_request
 
     check_request(denoiser, request.variance, request.decoder, request.max_budget)
+    if request.budgets is not None:
+        check_budgets(request.budgets, denoiser.process.T, request.decoder)
     if denoiser.shape is not None and denoiser.shape != choosing.shape:
         raise ValueError(
             f"The model takes samples of shape {denoiser.shape}, but the data has shape {choosing.shape}. Give data of its "
