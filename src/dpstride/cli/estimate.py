@@ -9,6 +9,7 @@ import click
 
 from ..finding.inputs import read_samples
 from ..finding.job import notes_of, say_skipped
+from ..options import DEFAULT_DECODER
 from ..runs.folder import Needed, claim_statistics
 from .claim import claims_file
 from .console import emit, printer
@@ -39,7 +40,9 @@ from .options import (
 @click.option(
     "--variance", type=VARIANCES, help="With --adaptive: reverse variance of the paths.  [default: the model's]"
 )
-@click.option("--decoder", type=DECODERS, default="upper", show_default=True, help="With --adaptive: their decoder.")
+@click.option(
+    "--decoder", type=DECODERS, default=DEFAULT_DECODER, show_default=True, help="With --adaptive: their decoder."
+)
 @model_option
 @work
 @skip_nonfinite

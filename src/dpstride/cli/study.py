@@ -11,7 +11,7 @@ import click
 from ..finding.inputs import Asked, named_data, shared_note, split
 from ..finding.job import HELDOUT as HELDOUT_FILE
 from ..finding.job import STATISTICS, Request, check_costs, notes_of
-from ..options import DEFAULT_SAMPLER, SAMPLERS
+from ..options import DEFAULT_DECODER, DEFAULT_SAMPLER, SAMPLERS
 from ..pipeline import cost_options
 from ..runs.folder import RECORD, Needed, begin
 from .claim import claims_folder
@@ -81,7 +81,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @click.option(
     "--decoder",
     type=DECODERS,
-    default="upper",
+    default=DEFAULT_DECODER,
     show_default=True,
     help="Variance of the last step.",
 )

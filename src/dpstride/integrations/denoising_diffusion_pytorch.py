@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser, Predicts
+from ..options import LEARNED_RANGE, POSTERIOR
 from ..process import ForwardProcess
 from .loaded import LoadedModel, UnsupportedModelError
 
@@ -54,7 +55,7 @@ def load_denoising_diffusion(diffusion: Any, name: str | None = None) -> LoadedM
         SelfConditional(diffusion.model),
         process,
         predicts=_OBJECTIVES[diffusion.objective],
-        variance="learned_range" if learned else "posterior",
+        variance=LEARNED_RANGE if learned else POSTERIOR,
         clip=(-1.0, 1.0),
         shape=_shape(diffusion),
         name=name or type(diffusion).__name__,

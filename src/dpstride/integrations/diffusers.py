@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
-from ..options import ModelVariance
+from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
 from ..reading.documents import read_json
 from .folders import OWN, UNUSED, check_index, clean_pipeline
 from .guidance import check_scale
@@ -156,7 +156,7 @@ def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
     """Facts that the scheduler states, with the user's overrides; an explicit variance replaces the config's."""
     overrides = dict(options.overrides)
     if options.variance is not None and "variance_type" in scheduler.config:
-        names = {"posterior": "fixed_small", "upper": "fixed_large", "learned_range": "learned_range"}
+        names = {POSTERIOR: "fixed_small", UPPER: "fixed_large", LEARNED_RANGE: LEARNED_RANGE}
         overrides.setdefault("variance_type", names[options.variance])
     return read_scheduler(dict(scheduler.config), overrides, type(scheduler).__name__)
 
@@ -174,14 +174,14 @@ def choose_variance(
     wanted = asked or facts.variance
     if wanted is None:
         rule = "the network has variance channels" if learned else "the rule where none is named"
-        wanted = "learned_range" if learned else "posterior"
+        wanted = LEARNED_RANGE if learned else POSTERIOR
         return wanted, True, f"variance {wanted}: {rule}"
-    if wanted == "learned_range" and not learned:
+    if wanted == LEARNED_RANGE and not learned:
         raise UnsupportedModelError(
             f"The variance is learned_range, but the network returns {out_channels} channels for {in_channels}: it has "
             "no variance channels. Say variance='posterior' or 'upper'."
         )
-    if learned and wanted != "learned_range":
+    if learned and wanted != LEARNED_RANGE:
         if asked is None:
             raise UnsupportedModelError(
                 f"The network returns twice its channels, a learned variance, but the config's variance is {wanted}. Say "

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
+from ..options import POSTERIOR
 from ..process import ForwardProcess
 from .diffusers import Options, sample_shape
 from .guidance import NO_ELBO, Guided
@@ -64,7 +65,7 @@ def load_flow(pipeline: Any, options: Options) -> LoadedModel:
         network,
         ForwardProcess.rectified_flow(times=times),
         predicts="flow",
-        variance="posterior",
+        variance=POSTERIOR,
         clip=None,
         shape=sample_shape(channels, size),
         trained_continuous=True,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
+from ..options import LEARNED_RANGE
 from .diffusers import FirstHalf, Options, choose_variance, facts_of, sample_shape
 from .guidance import NO_ELBO, Guided
 from .latents import UNIT, Latents, encode_prompts
@@ -68,7 +69,7 @@ def _load_dit(pipeline: Any, options: Options) -> LoadedModel:
     # DiT is trained with a learned range whatever the pipeline's scheduler says; the pipeline drops that half.
     learned = transformer.config.out_channels == 2 * channels and options.variance is None
     variance, keep, note = choose_variance(
-        facts, channels, transformer.config.out_channels, "learned_range" if learned else options.variance
+        facts, channels, transformer.config.out_channels, LEARNED_RANGE if learned else options.variance
     )
     if learned:
         note = "variance learned_range: the transformer has variance channels, which DiTPipeline itself drops"

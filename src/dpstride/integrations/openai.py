@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
-from ..options import ModelVariance
+from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
 from ..process import ForwardProcess
 from ..reading.checkpoints import read_checkpoint
 from ..reading.limits import UnreadableFileError
@@ -91,7 +91,7 @@ def save_as_diffusers(model: LoadedModel, folder: str | os.PathLike[str]) -> Non
             f"Only models of load_openai can be saved here, but this denoiser's network is "
             f"{type(denoiser.network).__name__}."
         )
-    variance = {"posterior": "fixed_small", "upper": "fixed_large", "learned_range": "learned_range"}
+    variance = {POSTERIOR: "fixed_small", UPPER: "fixed_large", LEARNED_RANGE: LEARNED_RANGE}
     scheduler = diffusers.DDPMScheduler(
         num_train_timesteps=denoiser.process.origin_T,
         variance_type=variance[denoiser.variance],
@@ -182,8 +182,8 @@ def _process(flags: OpenAIFlags) -> ForwardProcess:
 
 def _variance(flags: OpenAIFlags) -> ModelVariance:
     if flags.learn_sigma:
-        return "learned_range"
-    return "posterior" if flags.sigma_small else "upper"
+        return LEARNED_RANGE
+    return POSTERIOR if flags.sigma_small else UPPER
 
 
 def _betas(process: ForwardProcess) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .. import options
 from ..denoiser import Predicts
-from ..options import ModelVariance
+from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
 from ..process import MAX_BETA, ForwardProcess
 from .loaded import UnsupportedModelError
 
@@ -216,15 +217,15 @@ def _variance(config: Mapping[str, Any]) -> tuple[ModelVariance | None, str]:
         case None:
             return None, "the config names no variance type"
         case "fixed_small":
-            return "posterior", "variance fixed_small = posterior"
+            return POSTERIOR, "variance fixed_small = posterior"
         case "fixed_small_log":
-            return "posterior", "variance fixed_small_log = posterior (the same variance, kept as a logarithm there)"
+            return POSTERIOR, "variance fixed_small_log = posterior (the same variance, kept as a logarithm there)"
         case "fixed_large":
-            return "upper", "variance fixed_large = upper"
+            return UPPER, "variance fixed_large = upper"
         case "fixed_large_log":
-            return "upper", "variance fixed_large_log = upper, which is what it means; in diffusers itself it gives NaN"
-        case "learned_range":
-            return "learned_range", "variance learned_range"
+            return UPPER, "variance fixed_large_log = upper, which is what it means; in diffusers itself it gives NaN"
+        case options.LEARNED_RANGE:
+            return LEARNED_RANGE, "variance learned_range"
         case "learned":
             raise UnsupportedModelError(
                 "variance_type 'learned' means a variance in diffusers and a log-variance in OpenAI's code, and the config "

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..options import Cdf
+from ..options import DEFAULT_CDF, Cdf
 from .bins import GradedMesh
 
 TANH_FLOOR = 1e-12  # improved-diffusion clamps probabilities here
 
 
-def decoder_nats(q: Any, edge: Any, half_bin: float, sigma: Any, cdf: Cdf = "exact") -> Any:
+def decoder_nats(q: Any, edge: Any, half_bin: float, sigma: Any, cdf: Cdf = DEFAULT_CDF) -> Any:
     """−ln of the probability of a level, elementwise, in nats.
 
     Args:
@@ -79,7 +79,7 @@ def residual_costs(
     bins: npt.NDArray[np.int64],
     half_bin: float,
     sigma: npt.NDArray[np.float64],
-    cdf: Cdf = "exact",
+    cdf: Cdf = DEFAULT_CDF,
 ) -> npt.NDArray[np.float64]:
     """`decoder_nats` at the nodes of residual bins (interior bins first, then edge bins), for each sigma: [bins, M, S]."""
     edge = (bins >= mesh.bins)[:, None, None]

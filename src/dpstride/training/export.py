@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpstride.options import LEARNED_RANGE, POSTERIOR
 from dpstride.runs.writing import write_text
 from dpstride.zoo.library import diffusers
 
@@ -43,7 +44,7 @@ def export_model(
         "T": process.T,
         "kind": process.kind,
         "predicts": setting.predicts,
-        "variance": "learned_range" if setting.learned_variance else "posterior",
+        "variance": LEARNED_RANGE if setting.learned_variance else POSTERIOR,
         "clip": [-1.0, 1.0],
         # What the network is fed as time: the step counted from 0, or 1000 times the continuous time, as a float.
         "time_input": "index0" if process.kind == "discrete" else "1000*time",
@@ -57,7 +58,7 @@ def ddpm_scheduler(process: ForwardProcess, learned_variance: bool) -> Any:
     """The DDPMScheduler with the betas of a discrete process, by name where diffusers has it, else as a list."""
     options: dict[str, Any] = {
         "num_train_timesteps": process.T,
-        "variance_type": "learned_range" if learned_variance else "fixed_small",
+        "variance_type": LEARNED_RANGE if learned_variance else "fixed_small",
         "clip_sample": True,
         "prediction_type": "epsilon",
     }

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpstride.options import MODEL_VARIANCES
 from dpstride.reading.documents import read_json_object
 from dpstride.reading.limits import UnreadableFileError
 
@@ -24,7 +25,7 @@ MOST_STEPS = 1_000_000
 FACTS = {
     "kind": ("discrete", "continuous"),
     "predicts": ("eps", "x0", "v", "flow"),
-    "variance": ("posterior", "upper", "learned_range"),
+    "variance": MODEL_VARIANCES,
     "time_input": ("index0", "1000*time"),
 }
 
