@@ -42,12 +42,12 @@ from dpstride import (
 from dpstride.cli.objectives import on_teacher_grid
 from dpstride.evaluate.endpoints import endpoint_distance
 from dpstride.evaluate.features.extractor import to_levels
-from dpstride.evaluate.ode_strides import ays_stride, karras_stride, log_snr_stride
 from dpstride.objectives.schedules import best_schedules
 from dpstride.objectives.step_costs import StepCosts
 from dpstride.objectives.trajectory import Weight, propagation
 from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics.trajectory_artefact import Trajectory
+from dpstride.strides import ays_stride, karras_stride, log_snr_stride
 from dpstride.zoo.classifier import fashion_features
 
 SAMPLERS = ("ddim", "dpmpp_2m")

@@ -44,6 +44,7 @@ DEFAULT_OBJECTIVE: Final[Objective] = "elbo"
 DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"
 DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
+FLOW_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic", "karras")  # beside those of a deterministic sampler
 COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # beside the best paths, in every table
 
 BEST: Final = "dp"  # the stride of the best path of a solution

@@ -9,6 +9,7 @@ import click
 
 from ..finding.inputs import read_samples
 from ..finding.job import notes_of
+from ..options import BEST, COMPARED_STRIDES
 from .console import complain, emit, printer
 from .inputs import load_model
 from .options import complete_data, complete_model, model_option, output, work
@@ -52,7 +53,7 @@ def evaluate_command(
     from ..report.text import comparison_table
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
-    from ..strides import even_stride, quadratic_stride
+    from ..strides import beside
 
     chosen = ScheduleSet.load(schedules)
     check_provenance(chosen)
@@ -71,23 +72,19 @@ def evaluate_command(
         printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
         denoiser = loaded.denoiser
         gathered = read_samples(data, loaded, samples, data_range)
-        curves: dict[str, dict[int, tuple[float, float]]] = {"even": {}, "quadratic": {}, "dp": {}}
+        curves: dict[str, dict[int, tuple[float, float]]] = {stride: {} for stride in (*COMPARED_STRIDES, BEST)}
         for budget in budgets:
-            for stride, schedule in (
-                ("even", chosen.adopt(even_stride(chosen.process, budget))),
-                ("quadratic", chosen.adopt(quadratic_stride(chosen.process, budget))),
-                ("dp", chosen[budget]),
-            ):
+            for stride, curve in curves.items():
                 found = bits_per_dim(
                     denoiser,
                     gathered,
-                    schedule,
+                    beside(chosen, stride, budget),
                     seed,
                     batch_size=batch_size,
                     data_range=gathered.data_range,
                     progress=not quiet,
                 )
-                curves[stride][budget] = (found.bpd, found.standard_error)
+                curve[budget] = (found.bpd, found.standard_error)
         comparison = Comparison(
             T=chosen.process.T,
             curves=curves,

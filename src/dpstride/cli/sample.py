@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..finding.inputs import named_data
-from ..options import SAMPLERS
+from ..options import BEST, COMPARED_STRIDES, SAMPLERS
 from .claim import claims_file
 from .console import emit
 from .inputs import load_model
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @click.option("--budget", "-k", required=True, type=int, help="Number of steps.")
 @click.option(
     "--stride",
-    type=click.Choice(["dp", "even", "quadratic"]),
-    default="dp",
+    type=click.Choice([BEST, *COMPARED_STRIDES]),
+    default=BEST,
     show_default=True,
     help="The best path, or one made by hand with the same options.",
 )
@@ -88,16 +88,13 @@ def sample_command(
     from ..runs.numbers import check_batch_size
     from ..schedule import ScheduleSet
     from ..statistics.artefact import DataRange
-    from ..strides import even_stride, quadratic_stride
+    from ..strides import beside
 
     if output.suffix not in (".png", ".npy", ".npz"):
         raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")
     chosen = ScheduleSet.load(schedules)
     check_eta(sampler or chosen.sampler, eta)
-    if stride == "dp":
-        schedule = chosen[budget]
-    else:
-        schedule = chosen.adopt({"even": even_stride, "quadratic": quadratic_stride}[stride](chosen.process, budget))
+    schedule = beside(chosen, stride, budget)
     loaded = load_model(model, model_options)
     check_batch_size(batch_size)
     chain = Chain.along(loaded.denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)

@@ -16,21 +16,21 @@ import numpy as np
 
 from ..objectives.elbo import fitted_numbers, heldout_costs
 from ..objectives.step_costs import CostTable
-from ..options import CostOptions
+from ..options import BEST, COMPARED_STRIDES, CostOptions
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
 from ..runs.writing import write_json
 from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
-from ..strides import even_stride, quadratic_stride
+from ..strides import find
 from .disagreement import disagreement, disagreement_note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
-STRIDES = ("even", "quadratic", "dp")
+STRIDES = (*COMPARED_STRIDES, BEST)
 FORMAT = "dpstride-comparison-1"
 NEGLIGIBLE = 0.02  # bits/dim: a smaller gain is noise, or not worth its steps
 
@@ -53,33 +53,33 @@ class Comparison:
     @property
     def budgets(self) -> list[int]:
         """Budgets of the DP stride, ascending."""
-        return sorted(self.curves["dp"])
+        return sorted(self.curves[BEST])
 
     @property
     def table_budgets(self) -> list[int]:
         """The paper's columns that this grid has, and all steps."""
         largest = self.budgets[-1]
-        return [budget for budget in usual_budgets(largest) if budget in self.curves["dp"]] + [largest]
+        return [budget for budget in usual_budgets(largest) if budget in self.curves[BEST]] + [largest]
 
     @property
     def best_budget(self) -> int:
         """The DP steps with the least held-out bits/dim."""
-        return _best_budget(self.curves["dp"])
+        return _best_budget(self.curves[BEST])
 
     @property
     def useless(self) -> bool:
         """Whether even the best budget takes more bits than the data's values as they are."""
-        return self.raw is not None and self.curves["dp"][self.best_budget][0] > self.raw
+        return self.raw is not None and self.curves[BEST][self.best_budget][0] > self.raw
 
     def enough(self, tolerance: float = 0.1) -> int:
         """The fewest DP steps within ``tolerance`` bits/dim of the least that any budget reaches on held-out data."""
-        reference = self.curves["dp"][self.best_budget][0]
-        return next(budget for budget in self.budgets if self.curves["dp"][budget][0] <= reference + tolerance)
+        reference = self.curves[BEST][self.best_budget][0]
+        return next(budget for budget in self.budgets if self.curves[BEST][budget][0] <= reference + tolerance)
 
     def sentence(self, tolerance: float = 0.1) -> str:
         """The answer, in one sentence."""
         largest, best, enough = self.budgets[-1], self.best_budget, self.enough(tolerance)
-        few, most, least = (self.curves["dp"][budget] for budget in (enough, largest, best))
+        few, most, least = (self.curves[BEST][budget] for budget in (enough, largest, best))
         if self.useless:
             return (
                 "This model describes held-out data worse than no model at all, so no number of steps is enough "
@@ -135,9 +135,9 @@ class Comparison:
         """Raise unless it has what tables, figures and pages rely on; only a damaged file has not."""
         if set(self.curves) != set(STRIDES):
             raise ValueError(f"the strides must be {', '.join(STRIDES)}, not {', '.join(self.curves):.80}")
-        if not self.curves["dp"] or any(curve.keys() != self.curves["dp"].keys() for curve in self.curves.values()):
+        if not self.curves[BEST] or any(curve.keys() != self.curves[BEST].keys() for curve in self.curves.values()):
             raise ValueError("the strides must have the same budgets, at least one")
-        if not all(1 <= budget <= self.T for budget in self.curves["dp"]):
+        if not all(1 <= budget <= self.T for budget in self.curves[BEST]):
             raise ValueError(f"budgets must lie in 1 … {self.T}")
         if not isinstance(self.model.get("name"), str) or not isinstance(self.options.get("variance"), str):
             raise ValueError("the model must have a name, and the options a variance")
@@ -154,11 +154,10 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     check_provenance(schedules)
     costs = heldout_costs(heldout, CostOptions.from_dict(schedules.options), schedules.fitted)
     budgets = schedules.budgets
-    paths = {
-        "even": [even_stride(schedules.process, budget).steps for budget in budgets],
-        "quadratic": [quadratic_stride(schedules.process, budget).steps for budget in budgets],
-        "dp": [schedules.entries[budget][0] for budget in budgets],
+    paths: dict[str, list[tuple[int, ...]]] = {
+        name: [find(name).make(schedules.process, K).steps for K in budgets] for name in COMPARED_STRIDES
     }
+    paths[BEST] = [schedules.entries[budget][0] for budget in budgets]
     curves = {stride: dict(zip(budgets, _scores(costs, paths[stride]), strict=True)) for stride in STRIDES}
     chosen = {
         budget: (bpd if bpd is not None else math.nan, error if error is not None else math.nan)
@@ -214,9 +213,9 @@ def _warnings(
     """What would mislead a reader of the table alone."""
     found = []
     budgets = schedules.budgets
-    best = _best_budget(curves["dp"])
+    best = _best_budget(curves[BEST])
     levels = heldout.data_range.levels
-    least, last = curves["dp"][best][0], curves["dp"][budgets[-1]]
+    least, last = curves[BEST][best][0], curves[BEST][budgets[-1]]
     if levels is not None and least > math.log2(levels):
         found.append(
             f"The best budget has {least:.3f} bits/dim; storing the {levels} levels as they are takes "
@@ -224,16 +223,16 @@ def _warnings(
             "time_input, the process and the data range."
         )
     elif least < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
-        near = min(K for K, (bpd, _) in curves["dp"].items() if bpd <= least + NEGLIGIBLE)
+        near = min(K for K, (bpd, _) in curves[BEST].items() if bpd <= least + NEGLIGIBLE)
         within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
         found.append(
             f"More steps hurt here: {_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
             f"{best:,}{within}). {_reason(CostOptions.from_dict(schedules.options))}"
         )
     samples = (int(schedules.provenance["data"]["samples"]), heldout.samples)
-    shown = [budget for budget in (*usual_budgets(budgets[-1]), budgets[-1]) if budget in curves["dp"]]
-    if (apart := disagreement(chosen, curves["dp"], samples, shown)) is not None:
-        found.append(disagreement_note(apart, chosen, curves["dp"], "adaptive" in schedules.provenance))
+    shown = [budget for budget in (*usual_budgets(budgets[-1]), budgets[-1]) if budget in curves[BEST]]
+    if (apart := disagreement(chosen, curves[BEST], samples, shown)) is not None:
+        found.append(disagreement_note(apart, chosen, curves[BEST], "adaptive" in schedules.provenance))
     if schedules.provenance["data"]["fingerprint"] == heldout.data["fingerprint"]:
         found.append("The path was scored on the data that chose it. Give other data to score it honestly.")
     if not heldout.evaluated[1:].all():
@@ -245,11 +244,11 @@ def _warnings(
     why = "The choosing data are too few or too different: use more samples."
     if schedules.options.get("objective") == "mixed":
         why = "Its paths weigh more than bits/dim, as they were asked to."
-    for stride in ("even", "quadratic"):
+    for stride in COMPARED_STRIDES:
         worse = [
             budget
             for budget in budgets
-            if curves["dp"][budget][0] > curves[stride][budget][0] + max(2.0 * curves["dp"][budget][1], 1e-9)
+            if curves[BEST][budget][0] > curves[stride][budget][0] + max(2.0 * curves[BEST][budget][1], 1e-9)
         ]
         if worse:
             found.append(

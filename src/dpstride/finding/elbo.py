@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..options import BEST, COMPARED_STRIDES
 from ..runs.execution import Execution
 from ..runs.folder import COMPARISON, RECORD, SCHEDULES, Needed
 from .job import HELDOUT, STATISTICS, Found, Job, Request, named, say_skipped
@@ -152,13 +153,12 @@ def draw(job: Job, schedules: ScheduleSet, budget: int) -> list[Path]:
     """Write samples along the best path of ``budget`` steps and along hand-made ones, from the same seeds."""
     from ..evaluate.sampling import sample
     from ..report.images import save_samples
-    from ..strides import even_stride, quadratic_stride
+    from ..strides import beside
 
     files = []
     for name, schedule in (
         ("", schedules[budget]),
-        ("_even", schedules.adopt(even_stride(schedules.process, budget))),
-        ("_quadratic", schedules.adopt(quadratic_stride(schedules.process, budget))),
+        *((f"_{stride}", beside(schedules, stride, budget)) for stride in COMPARED_STRIDES),
     ):
         files.append(job.output / f"samples_{budget}_steps{name}.png")
         save_samples(sample(job.denoiser, schedule, n=36, progress=job.how.progress).numpy(), files[-1])
@@ -169,7 +169,7 @@ def _summary(comparison: Comparison, files: list[Path], budgets: tuple[int, ...]
     """Return the held-out table, also of the ``budgets`` asked for, the answer, warnings and files: as values, as text."""
     from ..report.text import comparison_table
 
-    columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves["dp"])})
+    columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves[BEST])})
     details = {
         "answer": comparison.sentence(),
         "enough": {"tolerance": 0.1, "budget": None if comparison.useless else comparison.enough(0.1)},

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..options import DEFAULT_ODE_SAMPLER
+from ..options import BEST, DEFAULT_ODE_SAMPLER, FLOW_STRIDES
 from ..runs.execution import Execution
 from ..runs.folder import ENDPOINTS, SCHEDULES, Needed
 from .job import Found, Job, Request, budgets_of, named
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 USES = ("sampler", "trajectories", "teacher_steps")
 FORMAT = "dpstride-endpoints-1"
-COMPARED = 4  # strides, the best one among them
 
 
 def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
@@ -59,15 +59,14 @@ def needed(job: Job) -> dict[str, Needed]:
 
 def evaluations(job: Job) -> tuple[int, str]:
     """Count network evaluations, about."""
-    scored = job.denoiser.process.T + COMPARED * sum(job.request.budgets or BUDGETS)
+    scored = job.denoiser.process.T + (len(FLOW_STRIDES) + 1) * sum(job.request.budgets or BUDGETS)
     return evaluations_of_teacher(job) + scored * len(job.scoring), "about "
 
 
 def run(job: Job, overwrite: bool) -> Found:
     """Do the work: schedules, and how far they and others end from the teacher, from other noise samples."""
-    from ..evaluate.ode_strides import karras_stride
     from ..objectives.trajectory import trajectory_schedules
-    from ..strides import even_stride, quadratic_stride
+    from ..strides import find
 
     output, request = job.output, job.request
     trajectory = follow(job, overwrite, paired=_paired(request))
@@ -76,10 +75,8 @@ def run(job: Job, overwrite: bool) -> Found:
     budgets = budgets_of(schedules, request.budgets, BUDGETS)
     process = job.denoiser.process
     strides: dict[str, Callable[[int], Schedule]] = {
-        "even": lambda K: even_stride(process, K),
-        "quadratic": lambda K: quadratic_stride(process, K),
-        "karras": lambda K: karras_stride(process, K),
-        "dp": lambda K: schedules[K],
+        **{name: partial(find(name).make, process) for name in FLOW_STRIDES},
+        BEST: lambda K: schedules[K],
     }
     chosen = {
         (name, K): replace(stride(K), options=schedules.options) for name, stride in strides.items() for K in budgets
@@ -120,7 +117,7 @@ def _trajectory_notes(
     """Return what would mislead a reader of the table alone."""
     notes = []
     for K in budgets:
-        dp = distances["dp", K]
+        dp = distances[BEST, K]
         name, best = min(((n, d) for (n, k), d in distances.items() if k == K), key=lambda each: each[1].value)
         if dp.value - best.value > 2.0 * math.hypot(dp.standard_error, best.standard_error):
             notes.append(f"At {K} steps the {name} stride ends nearer to the teacher than the DP's path.")

@@ -7,18 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .. import strides
 from ..evaluate.comparison import Comparison
-from ..options import GIVEN
+from ..options import BEST, COMPARED_STRIDES, GIVEN
 from ..reading.text import printable
 from ..runs.writing import atomic
 from ..schedule import ScheduleSet
+from .text import NAMES
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles differ too.
 STYLES = {
-    "even": {"color": "#D55E00", "linestyle": ":", "label": "even stride"},
-    "quadratic": {"color": "#0072B2", "linestyle": "--", "label": "quadratic stride"},
-    "dp": {"color": "#009E73", "linestyle": "-", "label": "DP stride"},
-}
+    name: {"color": strides.find(name).colour, "linestyle": strides.find(name).line, "label": strides.find(name).words}
+    for name in COMPARED_STRIDES
+} | {BEST: {"color": "#009E73", "linestyle": "-", "label": NAMES[BEST]}}
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -71,8 +72,8 @@ def draw_curves(axes: Any, comparison: Comparison) -> None:
             linewidth=0,
         )
     most = comparison.budgets[-1]
-    last = comparison.curves["dp"][most][0]
-    best = min(value for value, _ in comparison.curves["dp"].values())
+    last = comparison.curves[BEST][most][0]
+    best = min(value for value, _ in comparison.curves[BEST].values())
     first = next((budget for budget in comparison.budgets if budget >= 2), comparison.budgets[0])
     shown = [value for stride in comparison.curves if math.isfinite(value := comparison.curves[stride][first][0])]
     label = f"{'all ' if most == comparison.T else ''}{most:,} steps"
@@ -97,7 +98,7 @@ def draw_paths(axes: Any, schedules: ScheduleSet) -> None:
     budgets = [budget for budget in PATH_BUDGETS if budget in schedules] or schedules.budgets[-1:]
     for row, budget in enumerate(budgets):
         times = schedules[budget].times
-        axes.plot(times, [row] * len(times), "|", markersize=9, color=STYLES["dp"]["color"])
+        axes.plot(times, [row] * len(times), "|", markersize=9, color=STYLES[BEST]["color"])
     axes.set_yticks(range(len(budgets)), [str(budget) for budget in budgets])
     axes.set_xlabel("time of the grid (0 is clean data)")
     axes.set_ylabel("refinement steps K")

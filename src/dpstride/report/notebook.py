@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
+from ..options import BEST
 from ..reading.text import printable
 from .figures import PATH_BUDGETS, STYLES, draw_curves, draw_paths, stride_name
 
@@ -50,7 +51,7 @@ def _figure(width: float, height: float) -> ShownFigure:
 def plot_schedule(schedule: Schedule) -> ShownFigure:
     """The path on the noise axis: grid index above, log-SNR below, clean data on the left in both."""
     figure = _figure(7.2, 2.4)
-    colour = STYLES.get(schedule.stride, STYLES["dp"])["color"]
+    colour = STYLES.get(schedule.stride, STYLES[BEST])["color"]
     log_snr = schedule.process.log_snr
     for axes, values, label in zip(
         figure.subplots(2, 1),
@@ -94,7 +95,7 @@ def plot_solution(solution: Solution) -> ShownFigure:
     shown = [K for K in PATH_BUDGETS if K in budgets] or budgets[-1:]
     for row, K in enumerate(shown):
         path = solution.path(K)
-        right.plot(path, [row] * len(path), "|", markersize=9, color=STYLES["dp"]["color"])
+        right.plot(path, [row] * len(path), "|", markersize=9, color=STYLES[BEST]["color"])
     right.set_yticks(range(len(shown)), [str(K) for K in shown])
     right.set_xlabel("grid index (0 is clean data)")
     right.set_ylabel("refinement steps K")
@@ -112,7 +113,7 @@ def plot_comparison(comparison: Comparison) -> ShownFigure:
 def _draw_costs(
     axes: Any, budgets: Sequence[int], values: Sequence[float], errors: Sequence[float | None] | None, label: str
 ) -> None:
-    colour = STYLES["dp"]["color"]
+    colour = STYLES[BEST]["color"]
     axes.plot(budgets, values, color=colour, linewidth=1.8)
     if errors is not None:
         spread = [0.0 if error is None else 2.0 * error for error in errors]

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .. import strides
 from ..evaluate.comparison import STRIDES
+from ..options import BEST, COMPARED_STRIDES
 from ..reading.text import printable
 from ..schedule import ScheduleSet
 from ..study.plan import ALL, GRID_IMAGES, grid_budgets
@@ -21,7 +23,7 @@ from ..study.results import Distance, StudyResults
 from .figures import STYLES, save_figure, save_figures
 from .tables import kernel_name
 
-MARKERS = {"even": "s", "quadratic": "^", "dp": "o", ALL: "*"}
+MARKERS = {name: strides.find(name).marker for name in COMPARED_STRIDES} | {BEST: "o", ALL: "*"}
 ALL_STYLE = {"color": "#000000", "label": "all steps"}
 # One hue from light to dark: budgets have an order. All are told apart in grey, too.
 BUDGET_COLOURS = ("#b9dbe8", "#8bbdd9", "#5a9bc5", "#3277ab", "#18548a", "#08306b")
@@ -71,7 +73,7 @@ def sample_rows(results: StudyResults, features: Path) -> list[tuple[str, Images
     rows = row(REAL, "reference")
     for budget in grid_budgets(results.T):
         for stride in STRIDES:
-            rows += row(f"{budget} steps, {'DP' if stride == 'dp' else stride}", f"{stride}-{budget}")
+            rows += row(f"{budget} steps, {'DP' if stride == BEST else stride}", f"{stride}-{budget}")
     rows += row(f"all {results.T:,} steps", f"{ALL}-{results.T}")
     return rows if len(rows) > 1 else []
 

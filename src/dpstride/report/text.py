@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from .. import strides
 from ..evaluate.comparison import Comparison
+from ..options import BEST, COMPARED_STRIDES
 
-NAMES = {"even": "even stride", "quadratic": "quadratic stride", "dp": "DP stride"}
+NAMES = {name: strides.find(name).words for name in COMPARED_STRIDES} | {BEST: "DP stride"}
 
 
 def comparison_table(comparison: Comparison, budgets: list[int] | None = None) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..evaluate.comparison import STRIDES, TABLE_BUDGETS, usual_budgets
+from ..options import COMPARED_STRIDES
 from ..process import ForwardProcess
 from ..schedule import Schedule, ScheduleSet
-from ..strides import even_stride, quadratic_stride
+from ..strides import beside
 
 DISTANCE_BUDGETS = (8, 16, 32, 64, 128)
 GRID_BUDGETS = (32, 64, 128, 256)
@@ -154,10 +155,5 @@ def choosing_steps(process: ForwardProcess, times: int = TIMES) -> list[int]:
 
 def schedule_of(point: Point, schedules: ScheduleSet) -> Schedule:
     """The path of a point, with the options and fitted numbers of the DP schedules."""
-    match point.stride:
-        case "dp":
-            return schedules[point.budget]
-        case "quadratic":
-            return schedules.adopt(quadratic_stride(schedules.process, point.budget))
-        case _:  # even, and all steps, which any stride is then
-            return schedules.adopt(even_stride(schedules.process, point.budget))
+    # All steps are those of any hand-made stride.
+    return beside(schedules, COMPARED_STRIDES[0] if point.stride == ALL else point.stride, point.budget)

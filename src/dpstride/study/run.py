@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ..evaluate.ablation import REPEATS, ablate
 from ..evaluate.comparison import Comparison, compare, usual_budgets
 from ..evaluate.frechet import too_few
-from ..options import DEFAULT_DECODER, DEFAULT_SAMPLER, CostOptions, Sampler
+from ..options import BEST, COMPARED_STRIDES, DEFAULT_DECODER, DEFAULT_SAMPLER, CostOptions, Sampler
 from ..pipeline import schedules_from
 from ..schedule import ScheduleSet
 from .agreement import agree
@@ -215,15 +215,15 @@ class Study:
                 bar.update(point.evaluations - made.total)  # what was there already
                 if ruler is not None and found is not None and point.scored:
                     measured = ruler.measure(found.features[: point.measured])
-                    bpd = comparison.curves["dp" if point.stride == ALL else point.stride].get(
+                    bpd = comparison.curves[BEST if point.stride == ALL else point.stride].get(
                         point.budget, (None, None)
                     )
                     distances.append(Distance(point.stride, point.budget, point.measured, *measured, *bpd))
                 took = f"{time.monotonic() - start:.0f} s" if made.total else "drawn before"
                 with tqdm.external_write_mode():
                     say(f"{point.name}: {point.samples:,} samples, {took}")
-        order = {"even": 0, "quadratic": 1, "dp": 2, ALL: 3}
-        return sorted(distances, key=lambda each: (each.budget, order[each.stride])), floor
+        order = (*COMPARED_STRIDES, BEST, ALL)
+        return sorted(distances, key=lambda each: (each.budget, order.index(each.stride))), floor
 
     def _real(self, images: Tensor | None, path: Path, progress: bool) -> ImageFeatures | None:
         """Features of real images; where none are asked for, some images to look at."""

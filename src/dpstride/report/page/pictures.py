@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...options import BEST, COMPARED_STRIDES
 from ...study.results import StudyResults
 from ..study_figures import sample_rows
 from ..text import NAMES
@@ -56,12 +57,12 @@ def _strip(label: str, images: npt.NDArray[np.uint8]) -> dict[str, Any]:
 
 
 def _grids(folder: Path) -> list[dict[str, Any]]:
-    order: Sequence[str] = ("dp", "even", "quadratic")
+    order: Sequence[str] = (BEST, *COMPARED_STRIDES)
     found: dict[int, dict[str, bytes]] = {}
     for path in sorted(folder.glob("samples_*_steps*.png")):
         match = FILE.fullmatch(path.name)
         if match and path.stat().st_size <= MOST_BYTES and (content := path.read_bytes()).startswith(SIGNATURE):
-            found.setdefault(int(match[1]), {})[match[2] or "dp"] = content
+            found.setdefault(int(match[1]), {})[match[2] or BEST] = content
     return [
         {
             "title": f"{K} steps",

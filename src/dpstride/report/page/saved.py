@@ -11,7 +11,7 @@ from ...adaptive.report import AdaptiveReport
 from ...evaluate.comparison import Comparison, check_provenance, compare
 from ...objectives.elbo import heldout_costs
 from ...objectives.step_costs import CostTable
-from ...options import CostOptions
+from ...options import BEST, CostOptions
 from ...reading.documents import read_json_object
 from ...reading.limits import UnreadableFileError
 from ...runs.record import Run
@@ -99,7 +99,7 @@ class Saved:
         for K in {self.schedules.budgets[0], self.comparison.best_budget, self.schedules.budgets[-1]}:
             steps = self.schedules.entries[K][0]
             found = self.costs.bpd(float(self.costs.step_nats(steps).sum()), int(steps[0]))
-            said = self.comparison.curves["dp"][K][0]
+            said = self.comparison.curves[BEST][K][0]
             if abs(found - said) > AGREES * max(1.0, abs(said)):
                 raise ValueError(
                     f"{self.folder}: heldout.safetensors gives {found:.6f} bits/dim for {K} steps and comparison.json says "

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpstride import ForwardProcess
+from dpstride import ForwardProcess, ScheduleSet
 from dpstride.evaluate.endpoints import endpoint_distance
-from dpstride.evaluate.ode_strides import AYS, ays_stride, karras_stride, log_snr_stride
+from dpstride.options import COMPARED_STRIDES, STRIDES
+from dpstride.strides import (
+    AYS,
+    ays_stride,
+    beside,
+    even_stride,
+    find,
+    karras_stride,
+    log_snr_stride,
+    quadratic_stride,
+)
 
 LEVELS = np.concatenate([[0.0], np.geomspace(0.002, 80.0, 4000)])
 FINE = ForwardProcess.ve(LEVELS)  # σ = g/f are the levels themselves, dense in ln σ
@@ -64,3 +75,33 @@ def test_distance_of_end_points() -> None:
     assert endpoint_distance(teacher, teacher).value == 0.0
     with pytest.raises(ValueError, match="of one shape"):
         endpoint_distance(teacher, teacher[:4])
+
+
+# --- records --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STRIDES)
+def test_every_named_stride_has_a_record_that_makes_it(name: str) -> None:
+    process = ForwardProcess.cosine(60)
+    schedule = find(name).make(process, 7)
+    assert (schedule.stride, schedule.budget, schedule.process) == (name, 7, process)
+    assert find(name).words
+
+
+def test_strides_stand_beside_the_best_paths_with_their_options() -> None:
+    process = ForwardProcess.cosine(60)
+    best = ScheduleSet.of(
+        [replace(even_stride(process, K), stride="dp", options={"variance": "upper"}) for K in (4, 6)]
+    )
+    assert beside(best, "dp", 4).steps == best[4].steps
+    quadratic = beside(best, "quadratic", 6)
+    assert (quadratic.steps, quadratic.stride) == (quadratic_stride(process, 6).steps, "quadratic")
+    assert quadratic.options == {"variance": "upper"}
+    with pytest.raises(ValueError, match=r"stride must be one of 'even', .*, not 'cubic'"):
+        beside(best, "cubic", 6)
+
+
+def test_strides_that_are_compared_look_different() -> None:
+    rules = [find(name) for name in COMPARED_STRIDES]
+    for part in ("words", "colour", "line", "marker"):
+        assert len({getattr(rule, part) for rule in rules}) == len(rules)
