@@ -1,0 +1,80 @@
+"""A variant costs one file: no other source file knows its name, but for the list in options.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from code_shape import files_naming, names_of, parsed, string_constants
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "dpstride"
+KINDS = names_of(ROOT)
+MOST = 2  # the variant's own file, and options.py
+# Words that are names of other things too. Every file in which such a word means the other thing is listed with what it
+# means there, so that a new use of the word must be judged.
+KIND_OF_PROCESS = "the kind of a process, or data of any value"
+PREDICTED = "what a network predicts"
+OTHER_MEANINGS = {
+    "continuous": dict.fromkeys(
+        (
+            "cli/options.py",
+            "cli/sample.py",
+            "denoiser.py",
+            "evaluate/likelihood.py",
+            "integrations/diffusers_flow.py",
+            "integrations/diffusers_latent.py",
+            "integrations/wavegrad.py",
+            "process.py",
+            "process_rules.py",
+            "statistics/artefact.py",
+            "training/objectives/flow.py",
+            "training/objectives/terms.py",
+            "training/settings.py",
+            "training/train.py",
+            "zoo/models.py",
+        ),
+        KIND_OF_PROCESS,
+    ),
+    "flow": {
+        **dict.fromkeys(
+            (
+                "denoiser.py",
+                "integrations/diffusers_flow.py",
+                "statistics/coordinate.py",
+                "training/objectives/terms.py",
+                "zoo/models.py",
+            ),
+            PREDICTED,
+        ),
+        "report/page/document.py": "whether the page shows times of a flow",
+    },
+}
+CHECKED = ("sampler", "training objective")
+
+
+@pytest.mark.parametrize("kind, name", [(kind, name) for kind in CHECKED for name in KINDS[kind]])
+def test_a_variants_name_is_known_to_its_own_file_and_the_list(kind: str, name: str) -> None:
+    others = OTHER_MEANINGS.get(name, {})
+    found = [path for path in files_naming(ROOT, [name])[name] if path not in others]
+    assert len(found) <= MOST, f"the {kind} {name!r} is named by {found}; take the name from dpstride.options"
+    assert "options.py" in found
+
+
+def test_other_meanings_are_still_there() -> None:
+    """A word that is gone from a file must go from the list too, or the list would hide a new use of the name."""
+    for name, files in OTHER_MEANINGS.items():
+        assert set(files) <= set(files_naming(ROOT, [name])[name]), name
+
+
+def test_every_name_is_a_file_of_its_own() -> None:
+    for kind, folder in (("sampler", "samplers"), ("training objective", "training/objectives")):
+        for name in KINDS[kind]:
+            assert (SOURCE / folder / f"{name}.py").is_file(), f"the {kind} {name!r} has no file {folder}/{name}.py"
+
+
+def test_names_in_docstrings_do_not_count_and_all_others_do(tmp_path: Path) -> None:
+    source = '"""ddim"""\n\ndef f():\n    """karras"""\n    return ["even"] if x == "ays" else "a b".split()\n'
+    (tmp_path / "file.py").write_text(source, encoding="utf-8")
+    assert string_constants(parsed(tmp_path / "file.py")) == {"even", "ays", "a b", "a", "b"}
