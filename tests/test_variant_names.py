@@ -51,7 +51,7 @@ OTHER_MEANINGS = {
         "report/page/document.py": "whether the page shows times of a flow",
     },
 }
-CHECKED = ("sampler", "training objective")
+CHECKED = ("variance", "decoder", "sampler", "training objective")
 
 
 @pytest.mark.parametrize("kind, name", [(kind, name) for kind in CHECKED for name in KINDS[kind]])
@@ -69,7 +69,12 @@ def test_other_meanings_are_still_there() -> None:
 
 
 def test_every_name_is_a_file_of_its_own() -> None:
-    for kind, folder in (("sampler", "samplers"), ("training objective", "training/objectives")):
+    for kind, folder in (
+        ("variance", "variances"),
+        ("decoder", "decoders"),
+        ("sampler", "samplers"),
+        ("training objective", "training/objectives"),
+    ):
         for name in KINDS[kind]:
             assert (SOURCE / folder / f"{name}.py").is_file(), f"the {kind} {name!r} has no file {folder}/{name}.py"
 

@@ -23,7 +23,7 @@ _NUMBER = (int, float, type(None))
 
 @dataclass(frozen=True)
 class Fit:
-    """How a variance or a decoder finds its numbers on the data that choose a path.
+    """The way in which a variance or a decoder finds its numbers on the data that choose a path.
 
     Attributes:
         numbers: their name in `Fitted`.

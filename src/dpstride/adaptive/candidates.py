@@ -142,7 +142,7 @@ class Candidates(UnitCosts):
 
     @cached_property
     def rough_decoder(self) -> tuple[Array, Array]:
-        """What the decoder's cost is interpolated as a multiple of, and how much of it is in proportion to Σ e². [n]"""
+        """The quantity whose multiple the decoder's cost is interpolated as, and how much of it is in proportion to Σ e². [n]"""
         variance, data_range = self._decoder_variance, self.engine.statistics.data_range
         squared_error = self.squared_error @ self.sizes
         if data_range.levels is None:  # nothing but Σ e² is interpolated
@@ -160,7 +160,7 @@ class Candidates(UnitCosts):
 
     @cached_property
     def _beside_last_pair(self) -> Array:
-        """What a change of Σ e² adds to Dec(t1, t2), at positions (t, s), over what it adds at t1's own `_last_pair`."""
+        """Return what a change of Σ e² adds to Dec(t1, t2), at positions (t, s), over what it adds at t1's own `_last_pair`."""
         if self.engine.learned_decoder is not None:
             return np.ones(self.t.size)
         data_range = self.engine.statistics.data_range
@@ -199,7 +199,7 @@ class Candidates(UnitCosts):
 
     @cached_property
     def _long(self) -> Array:
-        """How much each step is a long one: 0 if it reaches as far as the first of `REACHES`, 1 as the second."""
+        """Weight of each step as a long one: 0 if it reaches as far as the first of `REACHES`, 1 as the second."""
         u = self.place.u[self.grid]
         far = (u[self.t] - u[self.s]) / (u[self.t] - u[0])
         return np.asarray(np.clip((far - REACHES[0]) / (REACHES[1] - REACHES[0]), 0.0, 1.0))

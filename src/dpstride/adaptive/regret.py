@@ -1,4 +1,4 @@
-"""How far from the best the chosen paths may be, given what was evaluated; and where to look next.
+"""Regret: how far from the best the chosen paths may be, given what was evaluated; and where to look next.
 
 Two things are unknown when a path is chosen: what other samples would have given, and what lies between the evaluated
 times. Replicates draw both. The samples are resampled with replacement (images are shared by all t, so whole samples, or
@@ -37,7 +37,7 @@ REPLICATES = 200
 
 
 def _growth(width: Any) -> Any:
-    """How the error in the middle of a gap grows with its width.
+    """Growth of the error in the middle of a gap with its width.
 
     That of a cubic falls with the square at least, once the gap is narrower than what bends in it: a few nats of log-SNR.
     """
@@ -59,7 +59,7 @@ def _around(known: Array, j: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed after a round: regret by replicate and budget, in bits/dim."""
+    """Belief after a round: regret by replicate and budget, in bits/dim."""
 
     budgets: tuple[int, ...]
     regret: Array  # [replicates, budgets]
@@ -74,7 +74,7 @@ class Belief:
 
     @property
     def upper(self) -> Array:
-        """What the regret of each budget is below with 95% confidence."""
+        """Upper bound of each budget's regret with 95% confidence."""
         return np.quantile(self.regret, CONFIDENCE, axis=0)
 
 
@@ -85,12 +85,12 @@ def believe(
     options: CostOptions,
     seed: int = 0,
 ) -> Belief:
-    """What rows ``evaluated`` of ``statistics`` say about the paths that would be chosen from them."""
+    """Judge from rows ``evaluated`` of ``statistics`` the paths that would be chosen from them."""
     return _Judge(statistics, evaluated, options).belief(tuple(budgets), np.random.default_rng(seed))
 
 
 class _Judge(Candidates):
-    """What is unknown between the evaluated times, and what that and the samples mean for the chosen paths."""
+    """Uncertainty between the evaluated times, and what it and the samples mean for the chosen paths."""
 
     def _row_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
         """`unknown` of ln Σ e²; of learned variances, of what short steps cost and of what long ones do. [2, n]"""
@@ -151,7 +151,7 @@ class _Judge(Candidates):
         return np.asarray(share * level[0] + (1.0 - share) * level[1])
 
     def unknown(self, levels: Array, missed: Array | None = None) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """What was interpolated between ``levels`` [known, replicates], the first of them the estimate.
+        """Interpolate between ``levels`` [known, replicates], the first of them the estimate.
 
         ``missed`` [known] is what the others say of each less what it is, where that is not by a monotone cubic. Returns the
         standard deviation at every candidate, and for the gap below each evaluated time whether it exceeds, in the middle,

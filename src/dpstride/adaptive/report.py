@@ -1,4 +1,4 @@
-"""What an adaptive estimate spent, what that saved, and how far from the best it believes its paths to be; as JSON."""
+"""Report of an adaptive estimate as JSON: what it spent, what that saved, and how far from the best its paths may be."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Regret:
 
 @dataclass(frozen=True)
 class AdaptiveReport:
-    """Of `estimate_adaptively`.
+    """Report returned by `estimate_adaptively`.
 
     ``stopped`` says why it stopped: the regret of every budget is below the tolerance ("reached"), or it is not and what is
     left is Monte Carlo noise, which more times would not lower ("noise"), or ``max_steps`` was reached ("limit").
@@ -55,11 +55,11 @@ class AdaptiveReport:
 
     @property
     def reached(self) -> bool:
-        """Whether the regret of every budget is below the tolerance with 95% confidence."""
+        """Return whether the regret of every budget is below the tolerance with 95% confidence."""
         return all(regret.high <= self.tolerance for regret in self.regret.values())
 
     def sentence(self) -> str:
-        """What was spent and what is believed, for people."""
+        """State in words what was spent and what is believed."""
         worst = max(self.regret.values(), key=lambda regret: regret.high)
         budgets = ", ".join(map(str, self.regret))
         text = (
@@ -87,7 +87,7 @@ class AdaptiveReport:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> AdaptiveReport:
-        """What `to_dict` made."""
+        """Read what `to_dict` made."""
         if document.get("format") != FORMAT:
             raise ValueError(f"format {document.get('format')!r} is not {FORMAT!r}")
         needed = document["samples_needed"]

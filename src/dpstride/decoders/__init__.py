@@ -39,7 +39,7 @@ class LearnedDecoder:
 
 @dataclass(frozen=True)
 class DecoderVariance:
-    """What one decoder says of itself.
+    """Record of one decoder.
 
     Attributes:
         value: σ_0² of process, t, second step t2 (None for a path of one step) and fitted numbers.
@@ -65,7 +65,7 @@ class DecoderVariance:
         return 2 if self.couples else 1
 
     def with_learned(self, learned: bool) -> LearnedDecoder | None:
-        """What it does if the reverse variance is ``learned``; None if no more than otherwise."""
+        """The record for a ``learned`` reverse variance; None if no more than otherwise."""
         return self.learned if learned else None
 
     def unread(self, process: ForwardProcess, learned: bool) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def ablate(
 
 
 def _told(statistics: Statistics) -> dict[str, Any]:
-    """By which statistics are known again."""
+    """Facts by which statistics are recognised."""
     digest = hashlib.sha256(np.ascontiguousarray(statistics.squared_error).data).hexdigest()[:16]
     return {"model": statistics.model, "data": statistics.data, "seed": statistics.seed, "squared_error": digest}
 

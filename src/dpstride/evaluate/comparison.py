@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def useless(self) -> bool:
-        """Whether even the best budget takes more bits than the data's values as they are."""
+        """Return whether even the best budget takes more bits than the data's values as they are."""
         return self.raw is not None and self.curves[BEST][self.best_budget][0] > self.raw
 
     def enough(self, tolerance: float = 0.1) -> int:
@@ -210,7 +210,7 @@ def _warnings(
     schedules: ScheduleSet,
     heldout: Statistics,
 ) -> list[str]:
-    """What would mislead a reader of the table alone."""
+    """Warnings for what would mislead a reader of the table alone."""
     found = []
     budgets = schedules.budgets
     best = _best_budget(curves[BEST])

@@ -29,7 +29,7 @@ def disagreement(chosen: Curve, heldout: Curve, samples: tuple[int, int], budget
 
 
 def _beyond_chance(one: tuple[float, float], other: tuple[float, float], samples: tuple[int, int]) -> float:
-    """By how much two means differ more than chance explains (Welch's test), in bits/dim; −inf where that is unknown."""
+    """Return by how much two means differ more than chance explains (Welch's test), in bits/dim; −inf where that is unknown."""
     from scipy.special import stdtrit
 
     squares = [error**2 for _, error in (one, other)]
@@ -43,7 +43,7 @@ def _beyond_chance(one: tuple[float, float], other: tuple[float, float], samples
 
 
 def disagreement_note(budget: int, chosen: Curve, heldout: Curve, filled_in: bool) -> str:
-    """What `disagreement` found, and what may be behind it; ``filled_in``: the choosing data were not passed at every step."""
+    """Word what `disagreement` found, and why it may be so; ``filled_in``: the choosing data were not passed at every step."""
     (seen, _), (unseen, _) = chosen[budget], heldout[budget]
     better, why = (
         ("better", "the model has memorised them, or the two sets differ")

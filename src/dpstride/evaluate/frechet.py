@@ -33,7 +33,7 @@ class Moments:
 
     @classmethod
     def of(cls, features: Any) -> Moments:
-        """Of features [n, d], an array or tensor; ``n`` may be larger than memory holds in float64."""
+        """Moments of features [n, d], an array or tensor; ``n`` may be larger than memory holds in float64."""
         array = as_features(features)
         return cls.merged(cls._of_rows(array[first : first + ROWS]) for first in range(0, len(array), ROWS))
 
@@ -46,7 +46,7 @@ class Moments:
 
     @classmethod
     def merged(cls, parts: Iterable[Moments]) -> Moments:
-        """Of all parts together, exactly: Chan, Golub and LeVeque (1979), one part after the other."""
+        """Moments of all parts together, exactly: Chan, Golub and LeVeque (1979), one part after the other."""
         total: Moments | None = None
         for part in parts:
             total = part if total is None else total._with(part)

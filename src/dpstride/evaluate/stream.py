@@ -164,7 +164,7 @@ def identity_of_samples(
     value_range: tuple[float, float] = (-1.0, 1.0),
     conditioning_fingerprint: str | None = None,
 ) -> dict[str, Any]:
-    """By which `sample_features` knows its own work, but for the model's behaviour, which takes passes of the network."""
+    """Identity by which `sample_features` recognises its own work, without the model's behaviour, which takes network passes."""
     identity = _identity_of(chain) | {
         "kind": "samples",
         "conditioning": conditioning_fingerprint,
@@ -187,7 +187,7 @@ def check_features(path: str | os.PathLike[str], identity: dict[str, Any]) -> No
 
 
 def load_features(path: str | os.PathLike[str]) -> ImageFeatures:
-    """What a finished stream left in ``path``."""
+    """Read what a finished stream left in ``path``."""
     arrays, _ = _read(Path(path))
     return ImageFeatures(arrays["features"], arrays["images"])
 

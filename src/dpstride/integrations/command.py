@@ -41,7 +41,7 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
         case "json":
             assert output is not None
             schedule.save(output)
-            _print(as_json, target, budget, output, "")
+            _print(as_json, target, budget, output)
             return
         case "diffusers":
             text = json.dumps(export.for_diffusers(schedule))
@@ -55,10 +55,10 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
             text = export.to_csv(schedule).rstrip("\n")
     if output is not None:
         write_text(output, text + "\n")
-    _print(as_json, target, budget, output, text)
+    _print(as_json, target, budget, output, text=text)
 
 
-def _print(as_json: bool, target: str, budget: int, output: str | None, text: str) -> None:
+def _print(as_json: bool, target: str, budget: int, output: str | None, *, text: str = "") -> None:
     """The export itself, unless it went to a file; for machines with what it is."""
     if as_json:
         value = json.loads(text) if text.startswith("[") else text

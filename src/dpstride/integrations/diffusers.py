@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
-from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
+from ..options import LEARNED_RANGE, POSTERIOR, ModelVariance
 from ..reading.documents import read_json
 from .folders import OWN, UNUSED, check_index, clean_pipeline
 from .guidance import check_scale
 from .latents import LatentKind
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
 from .openai import ClassConditional, Plain
-from .scheduler_config import SchedulerFacts, read_scheduler
+from .scheduler_config import VARIANCE_TYPES, SchedulerFacts, read_scheduler
 
 PIXELS = ("DDPMPipeline", "DDIMPipeline", "PNDMPipeline")
 LATENT = ("DiTPipeline", "StableDiffusionPipeline", "StableDiffusionXLPipeline")
@@ -78,7 +78,16 @@ def load_diffusers(
     if device is not None:
         pipeline = pipeline.to(device)
     scale = check_scale(guidance_scale)
-    options = Options(name, scale, variance, overrides or {}, negative_prompt, latents, sample_size, T)
+    options = Options(
+        name=name,
+        guidance_scale=scale,
+        variance=variance,
+        overrides=overrides or {},
+        negative_prompt=negative_prompt,
+        latents=latents,
+        sample_size=sample_size,
+        T=T,
+    )
     if isinstance(source, diffusers.DiffusionPipeline):
         return _load(pipeline, options)
     try:
@@ -156,8 +165,7 @@ def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
     """Facts that the scheduler states, with the user's overrides; an explicit variance replaces the config's."""
     overrides = dict(options.overrides)
     if options.variance is not None and "variance_type" in scheduler.config:
-        names = {POSTERIOR: "fixed_small", UPPER: "fixed_large", LEARNED_RANGE: LEARNED_RANGE}
-        overrides.setdefault("variance_type", names[options.variance])
+        overrides.setdefault("variance_type", VARIANCE_TYPES[options.variance])
     return read_scheduler(dict(scheduler.config), overrides, type(scheduler).__name__)
 
 

@@ -24,6 +24,7 @@ from ..reading.limits import UnreadableFileError
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
 from .openai_flags import OpenAIFlags, Repository, preset_flags
 from .openai_weights import convert, unet_configuration
+from .scheduler_config import VARIANCE_TYPES
 
 
 def load_openai(
@@ -91,10 +92,9 @@ def save_as_diffusers(model: LoadedModel, folder: str | os.PathLike[str]) -> Non
             f"Only models of load_openai can be saved here, but this denoiser's network is "
             f"{type(denoiser.network).__name__}."
         )
-    variance = {POSTERIOR: "fixed_small", UPPER: "fixed_large", LEARNED_RANGE: LEARNED_RANGE}
     scheduler = diffusers.DDPMScheduler(
         num_train_timesteps=denoiser.process.origin_T,
-        variance_type=variance[denoiser.variance],
+        variance_type=VARIANCE_TYPES[denoiser.variance],
         prediction_type={"eps": "epsilon", "x0": "sample"}[denoiser.predicts],
         clip_sample=True,
         **_betas(denoiser.process),

@@ -123,7 +123,7 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
         vocabularies = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
         for path in vocabularies:
             check_inside(path, root)
-    return Part(config_file.name, config, tuple(vocabularies), weights, COPIES[library])
+    return Part(config_file.name, config, tuple(vocabularies), weights, stem=COPIES[library])
 
 
 def check_inside(path: Path, root: Path) -> None:

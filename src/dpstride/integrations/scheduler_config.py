@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .. import options
 from ..denoiser import Predicts
-from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
+from ..options import ModelVariance
 from ..process import MAX_BETA, ForwardProcess
 from .loaded import UnsupportedModelError
 
@@ -71,7 +71,7 @@ def read_scheduler(
     notes.append(f"x0_hat clipped to [-{clip[1]:g}, {clip[1]:g}] (clip_sample)" if clip else "x0_hat is not clipped")
     if config.get("set_alpha_to_one") is False:
         notes.append("set_alpha_to_one=False is not used: here every path ends at clean data")
-    return SchedulerFacts(process, predicts, variance, clip, tuple(notes))
+    return SchedulerFacts(process=process, predicts=predicts, variance=variance, clip=clip, notes=tuple(notes))
 
 
 def betas_of(config: Mapping[str, Any]) -> Array:
@@ -210,6 +210,12 @@ def _process(config: Mapping[str, Any], predicts: Predicts) -> tuple[ForwardProc
 
 
 _PROCESS_NAMES = {"squaredcos_cap_v2": "cosine"}
+# What diffusers calls the variances of a model; its word for a learned one is ours.
+VARIANCE_TYPES: dict[ModelVariance, str] = {
+    options.POSTERIOR: "fixed_small",
+    options.UPPER: "fixed_large",
+    options.LEARNED_RANGE: options.LEARNED_RANGE,
+}
 
 
 def _variance(config: Mapping[str, Any]) -> tuple[ModelVariance | None, str]:
@@ -217,15 +223,21 @@ def _variance(config: Mapping[str, Any]) -> tuple[ModelVariance | None, str]:
         case None:
             return None, "the config names no variance type"
         case "fixed_small":
-            return POSTERIOR, "variance fixed_small = posterior"
+            return options.POSTERIOR, "variance fixed_small = posterior"
         case "fixed_small_log":
-            return POSTERIOR, "variance fixed_small_log = posterior (the same variance, kept as a logarithm there)"
+            return (
+                options.POSTERIOR,
+                "variance fixed_small_log = posterior (the same variance, kept as a logarithm there)",
+            )
         case "fixed_large":
-            return UPPER, "variance fixed_large = upper"
+            return options.UPPER, "variance fixed_large = upper"
         case "fixed_large_log":
-            return UPPER, "variance fixed_large_log = upper, which is what it means; in diffusers itself it gives NaN"
+            return (
+                options.UPPER,
+                "variance fixed_large_log = upper, which is what it means; in diffusers itself it gives NaN",
+            )
         case options.LEARNED_RANGE:
-            return LEARNED_RANGE, "variance learned_range"
+            return options.LEARNED_RANGE, "variance learned_range"
         case "learned":
             raise UnsupportedModelError(
                 "variance_type 'learned' means a variance in diffusers and a log-variance in OpenAI's code, and the config "

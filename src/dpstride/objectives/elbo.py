@@ -89,7 +89,7 @@ def check_options(
 
 
 def fitted_numbers(options: CostOptions) -> dict[str, str]:
-    """What these options need fitted: "variance" or "decoder" → name of the numbers in `Fitted`."""
+    """Numbers that these options need fitted: "variance" or "decoder" → name of the numbers in `Fitted`."""
     fits = {"variance": variances.find(options.variance).fit, "decoder": decoders.find(options.decoder).fit}
     return {option: fit.numbers for option, fit in fits.items() if fit is not None}
 

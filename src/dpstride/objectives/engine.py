@@ -74,7 +74,7 @@ class ElboEngine:
 
     @property
     def fits(self) -> list[Fit]:
-        """What the options need fitted."""
+        """Numbers that the options need fitted."""
         return [part.fit for part in (self.variance, self.decoder) if part.fit is not None]
 
     def _fit(self) -> Fitted:

@@ -93,7 +93,7 @@ def _read_zip(path: Path, archive: Archive, fill: bool) -> Any:
     roots = [name.removesuffix("data.pkl") for name in archive.sizes if name.endswith("/data.pkl")]
     if len(roots) != 1 or f"{roots[0]}constants.pkl" in archive.sizes:
         raise UnreadableFileError(f"{path}: not a plain checkpoint, but another archive (TorchScript?). {REMEDY}")
-    return read_members(path, archive, roots[0], _Builder(path), fill)
+    return read_members(path, archive, roots[0], _Builder(path), fill=fill)
 
 
 def read_members(path: Path, archive: Archive, root: str, builder: _Builder, fill: bool) -> Any:
@@ -255,7 +255,7 @@ class _Builder(PickleReader):
         self.check(fits, f"a tensor of shape {size} does not fit its storage of {elements} elements")
         self.total += count * _itemsize(dtype)
         check_unpacked(self.path, self.total, self.path.stat().st_size, REMEDY)
-        return _Tensor(storage, dtype, offset, size, stride)
+        return _Tensor(storage, dtype, offset=offset, size=size, stride=stride)
 
 
 def _whole(value: Any) -> bool:

@@ -23,7 +23,7 @@ def save_samples(images: npt.NDArray[np.floating], path: str | Path, low: float 
     if path.suffix != ".npy":
         check_drawable(images.shape)
     with atomic(path) as file:
-        _write(images, file, path.suffix, low, high)
+        _write(images, file, path.suffix, low=low, high=high)
 
 
 def check_drawable(shape: tuple[int, ...]) -> None:

@@ -77,7 +77,7 @@ def plot_schedules(schedules: ScheduleSet) -> ShownFigure:
     known = [(K, *schedules.entries[K][1:]) for K in schedules.budgets if schedules.entries[K][1] is not None]
     if known:
         budgets, values, errors = zip(*known, strict=True)
-        _draw_costs(left, budgets, values, errors, "bits/dim, predicted (band: ± 2 standard errors)")
+        _draw_costs(left, budgets, values, errors=errors, label="bits/dim, predicted (band: ± 2 standard errors)")
     else:
         left.set_axis_off()
         left.text(0.5, 0.5, "These schedules were not scored.", ha="center", va="center")
@@ -91,7 +91,7 @@ def plot_solution(solution: Solution) -> ShownFigure:
     left, right = figure.subplots(1, 2)
     budgets = _solved(solution)
     values, unit = _costs_of(solution, budgets)
-    _draw_costs(left, budgets, values, None, unit)
+    _draw_costs(left, budgets, values, label=unit)
     shown = [K for K in PATH_BUDGETS if K in budgets] or budgets[-1:]
     for row, K in enumerate(shown):
         path = solution.path(K)
@@ -111,7 +111,12 @@ def plot_comparison(comparison: Comparison) -> ShownFigure:
 
 
 def _draw_costs(
-    axes: Any, budgets: Sequence[int], values: Sequence[float], errors: Sequence[float | None] | None, label: str
+    axes: Any,
+    budgets: Sequence[int],
+    values: Sequence[float],
+    *,
+    label: str,
+    errors: Sequence[float | None] | None = None,
 ) -> None:
     colour = STYLES[BEST]["color"]
     axes.plot(budgets, values, color=colour, linewidth=1.8)

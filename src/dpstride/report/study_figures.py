@@ -126,9 +126,9 @@ def _draw_samples(figure: Any, rows: list[tuple[str, Images]], results: StudyRes
 
 def _draw_distances(figure: Any, results: StudyResults) -> None:
     left, right = figure.subplots(1, 2)
-    _draw_distance(left, results, results.distance_name, lambda each: each.frechet, None)
+    _draw_distance(left, results, results.distance_name, lambda each: each.frechet)
     _draw_distance(
-        right, results, kernel_name(results), lambda each: each.kernel, lambda each: each.kernel_standard_error
+        right, results, kernel_name(results), lambda each: each.kernel, error=lambda each: each.kernel_standard_error
     )
     counts = sorted({each.samples for each in results.distances})
     samples = " or ".join(f"{count:,}" for count in counts)
@@ -145,7 +145,7 @@ def _draw_distance(
     results: StudyResults,
     name: str,
     value: Callable[[Distance], float],
-    error: Callable[[Distance], float] | None,
+    error: Callable[[Distance], float] | None = None,
 ) -> None:
     budgets = sorted({each.budget for each in results.distances})
     shown = results.comparable if error is None else results.distances

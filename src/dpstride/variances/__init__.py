@@ -62,7 +62,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class ReverseVariance:
-    """What one reverse variance says of itself.
+    """Record of one reverse variance.
 
     Attributes:
         nats: cost of steps given errors, L(t, s); without ``learned`` it is linear in Σ e².

@@ -54,7 +54,7 @@ class FeatureExtractor:
         return np.asarray(frechet.as_features(found), dtype=np.float32)
 
     def describe(self) -> dict[str, Any]:
-        """What a result must record."""
+        """Facts about the features that a result must record."""
         return {
             "name": self.name,
             "distance": self.distance,

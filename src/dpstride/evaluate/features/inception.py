@@ -199,7 +199,7 @@ def _point(name: str, channels: int) -> list[Convolution]:
 
 
 def _block_35(pooled: int) -> list[Branch]:
-    """Of the 35 × 35 maps."""
+    """Block of the 35 × 35 maps."""
     return [
         (None, _point("branch1x1", 64), []),
         (None, _chain("branch5x5", (48, ONE), (64, FIVE)), []),
@@ -209,7 +209,7 @@ def _block_35(pooled: int) -> list[Branch]:
 
 
 def _block_17(c: int) -> list[Branch]:
-    """Of the 17 × 17 maps, with 7 × 7 convolutions factorised through c channels."""
+    """Block of the 17 × 17 maps, with 7 × 7 convolutions factorised through c channels."""
     return [
         (None, _point("branch1x1", 192), []),
         (None, _chain("branch7x7", (c, ONE), (c, WIDE), (192, TALL)), []),
@@ -219,7 +219,7 @@ def _block_17(c: int) -> list[Branch]:
 
 
 def _block_8(pool: str) -> list[Branch]:
-    """Of the 8 × 8 maps, whose 3 × 3 branches end in a fork."""
+    """Block of the 8 × 8 maps, whose 3 × 3 branches end in a fork."""
 
     def fork(name: str) -> list[Convolution]:
         return [(f"{name}a", 384, (1, 3), 1), (f"{name}b", 384, (3, 1), 1)]
@@ -260,7 +260,7 @@ BLOCKS: dict[str, list[Branch]] = {
 
 
 def inception_is_cached() -> bool:
-    """Whether `inception_features` finds its weights without being told where."""
+    """Return whether `inception_features` finds its weights without being told where."""
     return _cached() is not None
 
 
