@@ -142,7 +142,7 @@ class Candidates(UnitCosts):
 
     @cached_property
     def rough_decoder(self) -> tuple[Array, Array]:
-        """The quantity whose multiple the decoder's cost is interpolated as, and how much of it is in proportion to Σ e². [n]"""
+        """Quantity whose multiple the decoder's cost is interpolated as, and how much of it is in proportion to Σ e². [n]"""
         variance, data_range = self._decoder_variance, self.engine.statistics.data_range
         squared_error = self.squared_error @ self.sizes
         if data_range.levels is None:  # nothing but Σ e² is interpolated

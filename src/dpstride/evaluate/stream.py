@@ -164,7 +164,7 @@ def identity_of_samples(
     value_range: tuple[float, float] = (-1.0, 1.0),
     conditioning_fingerprint: str | None = None,
 ) -> dict[str, Any]:
-    """Identity by which `sample_features` recognises its own work, without the model's behaviour, which takes network passes."""
+    """Identity by which `sample_features` recognises its work, without the model's behaviour, which takes network passes."""
     identity = _identity_of(chain) | {
         "kind": "samples",
         "conditioning": conditioning_fingerprint,
