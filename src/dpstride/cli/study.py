@@ -11,7 +11,7 @@ import click
 from ..finding.inputs import Asked, named_data, shared_note, split
 from ..finding.job import HELDOUT as HELDOUT_FILE
 from ..finding.job import STATISTICS, Request, check_costs, notes_of
-from ..options import DEFAULT_DECODER, DEFAULT_SAMPLER, SAMPLERS
+from ..options import DEFAULT_DECODER, DEFAULT_OBJECTIVE, DEFAULT_SAMPLER, SAMPLERS
 from ..pipeline import cost_options
 from ..runs.folder import RECORD, Needed, begin
 from .claim import claims_folder
@@ -156,7 +156,7 @@ def study_command(
     notes = [f"Note: {note}" for note in (*study.notes, *study.few)]
     say("\n".join([*notes_of(loaded), *study.plan.lines(), f"Features {words}", *notes]))
     inputs = Inputs.of(loaded.denoiser, *parts, seed)
-    identity = inputs.run("study", _options(study), "elbo")
+    identity = inputs.run("study", _options(study), DEFAULT_OBJECTIVE)
     run = run_of(model, data, heldout, identity)
     if not dry_run:
         process = loaded.denoiser.process

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..options import DEFAULT_OBJECTIVE
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from .identity import differences
@@ -191,7 +192,7 @@ def _other_schedules(path: Path, run: Run) -> list[str]:
         return []
     options, made = (_mapping(document.get(part)) for part in ("options", "provenance"))
     names = [name for name in ("variance", "decoder", "sampler", "lambda") if name in run.options]
-    there: dict[str, Any] = {"objective": options.get("objective", "elbo"), "seed": made.get("seed")}
+    there: dict[str, Any] = {"objective": options.get("objective", DEFAULT_OBJECTIVE), "seed": made.get("seed")}
     here: dict[str, Any] = {"objective": run.identity["objective"], "seed": run.identity["seed"]}
     there |= {name: options.get(name) for name in names}
     here |= {name: run.options[name] for name in names}

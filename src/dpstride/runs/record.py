@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..options import DEFAULT_OBJECTIVE
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
@@ -92,8 +93,8 @@ class Run:
     @property
     def verb(self) -> str:
         """The command that makes such results."""
-        objective = self.identity.get("objective", "elbo")
-        return f"{self.identity.get('verb')}" + ("" if objective == "elbo" else f" --objective {objective}")
+        objective = self.identity.get("objective", DEFAULT_OBJECTIVE)
+        return f"{self.identity.get('verb')}" + ("" if objective == DEFAULT_OBJECTIVE else f" --objective {objective}")
 
     @property
     def options(self) -> dict[str, Any]:
