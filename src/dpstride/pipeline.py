@@ -63,7 +63,7 @@ def optimise(
             denoiser, data, samples, seed,
             batch_size=batch_size, data_range=data_range, progress=progress, checkpoint=checkpoint,
         )  # fmt: skip
-        return schedules_from(statistics, variance, decoder, max_budget, progress)
+        return schedules_from(statistics, variance, decoder, max_budget, progress=progress)
     from .adaptive.loop import check_budgets, estimate_adaptively
 
     wanted = check_budgets(budgets, denoiser.process.T, decoder, max_budget)
@@ -71,7 +71,7 @@ def optimise(
         denoiser, data, samples, seed, batch_size=batch_size, data_range=data_range, budgets=wanted, tolerance=tolerance,
         variance=variance, decoder=decoder, progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
-    schedules = schedules_from(statistics, variance, decoder, max_budget, progress)
+    schedules = schedules_from(statistics, variance, decoder, max_budget, progress=progress)
     return replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
 
 
@@ -127,7 +127,7 @@ def find(
     said = {"samples": samples, "heldout_samples": heldout_samples, "seed": seed, **request}
     with claimed(folder):
         loaded = load_model(model)
-        parts = split(Asked(data, heldout, samples, heldout_samples, data_range), loaded, seed)
+        parts = split(Asked(data, heldout, samples, heldout_samples, data_range=data_range), loaded, seed)
         job = prepare(
             loaded, parts, folder, wanted, how=how, record=partial(Run.of_call, "find", (model, data, heldout), said),
             notes=() if heldout is None else shared_note(*parts), say=say or (lambda text: None),

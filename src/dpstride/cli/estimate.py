@@ -102,7 +102,9 @@ def estimate_command(
         report.save(output.with_suffix(".adaptive.json"))
         emit(as_json, {"statistics": str(output), **report.to_dict()}, f"{output}: {report.sentence()}")
         return
-    statistics = estimate_samples(denoiser, gathered, Execution(seed, batch_size, not quiet, output, skip_nonfinite))
+    statistics = estimate_samples(
+        denoiser, gathered, Execution(seed, batch_size, not quiet, output, skip_nonfinite=skip_nonfinite)
+    )
     say_skipped(statistics, say)
     evaluations = statistics.process.T * statistics.samples
     result = {"statistics": str(output), "evaluations": evaluations, "skipped": list(statistics.skipped)}

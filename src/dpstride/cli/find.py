@@ -121,7 +121,7 @@ def find_command(
     )
     how = Execution(seed, batch_size, not quiet, skip_nonfinite=skip_nonfinite)
     loaded = load_model(model, model_options)
-    parts = split(Asked(data, heldout, samples, heldout_samples, data_range), loaded, seed)
+    parts = split(Asked(data, heldout, samples, heldout_samples, data_range=data_range), loaded, seed)
     job = prepare(
         loaded, parts, output, request, how=how, record=partial(run_of, model, data, heldout),
         notes=shared_note(*parts) if heldout else (), say=printer(quiet or as_json),

@@ -141,14 +141,15 @@ def study_command(
     say = printer(quiet or as_json)
     check_eta(sampler, eta)
     loaded = load_model(model, model_options)
-    asked = Asked(data, heldout, choosing_samples, heldout_samples, data_range, defaults=(CHOOSING, HELDOUT))
+    asked = Asked(data, heldout, choosing_samples, heldout_samples, data_range=data_range, defaults=(CHOOSING, HELDOUT))
     parts = split(asked, loaded, seed)
     check_costs(loaded.denoiser, Request(variance=variance, decoder=decoder), *parts)
     images = _images(data, loaded, data_range, seed)
     others = None if heldout is None else _images(heldout, loaded, data_range, seed + 1)
     shared, cut = shared_note(*parts) if heldout else (), _cut_note(loaded, images, parts[0])
     study, words = _prepare(
-        loaded, parts, images, others, features, budgets, samples, all_samples, notes=(*shared, *cut),
+        loaded, parts, images, others=others, features=features, budgets=budgets, samples=samples,
+        all_samples=all_samples, notes=(*shared, *cut),
         variance=variance, decoder=decoder, sampler=sampler, eta=eta, seed=seed, batch_size=batch_size,
         skip_nonfinite=skip_nonfinite, names=(data, heldout or f"held-out part of {data}"),
     )  # fmt: skip
@@ -209,6 +210,7 @@ def _prepare(
     loaded: LoadedModel,
     parts: tuple[Any, Any],
     images: Tensor | None,
+    *,
     others: Tensor | None,
     features: str | None,
     budgets: tuple[int, ...],
@@ -238,9 +240,9 @@ def _prepare(
         loaded.denoiser.process,
         samples,
         all_samples,
-        budgets or None,
-        len(choosing),
-        len(scoring),
+        budgets=budgets or None,
+        choosing=len(choosing),
+        heldout=len(scoring),
         drawn=images is not None,
         scored=extractor is not None,
     )

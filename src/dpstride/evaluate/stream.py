@@ -77,12 +77,14 @@ def sample_stream(
     def compute(unit: Unit) -> Arrays:
         first, count = unit
         condition = slice_conditioning(conditioning, slice(first, first + count))
-        return {"x": _walk(chain, first, count, condition, store).float().cpu().numpy()}
+        return {"x": _walk(chain, first, count, condition, store=store).float().cpu().numpy()}
 
     def received(unit: Unit) -> None:
         update(unit[1] * chain.budget)
 
-    store.collect({}, n, batch_size, compute, received, lambda arrays: write(torch.from_numpy(arrays["x"])))
+    store.collect(
+        {}, n, batch_size, compute, received=received, write=lambda arrays: write(torch.from_numpy(arrays["x"]))
+    )
 
 
 def sample_features(
@@ -115,18 +117,21 @@ def sample_features(
         update: told the network evaluations as they are made, for a progress bar.
     """
     behaviour = _behaviour_of(chain, conditioning, n, batch_size)
-    identity = identity_of_samples(chain, extractor, keep, value_range, conditioning_fingerprint) | behaviour
+    identity = (
+        identity_of_samples(chain, extractor, keep, value_range, conditioning_fingerprint=conditioning_fingerprint)
+        | behaviour
+    )
     store = _Store(Path(path), identity, chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
         first, count = unit
         condition = slice_conditioning(conditioning, slice(first, first + count))
-        x = _walk(chain, first, count, condition, store)
+        x = _walk(chain, first, count, condition, store=store)
         with store.alone:  # neither has said that threads may call it
             images = to_levels((x if decode is None else decode(x.float())).float().cpu(), *value_range)
             return {"features": extractor(images), "images": images[: max(0, keep - first)].numpy()}
 
-    return _collect_features(store, n, batch_size, compute, lambda unit: update(unit[1] * chain.budget))
+    return _collect_features(store, n, batch_size, compute, received=lambda unit: update(unit[1] * chain.budget))
 
 
 def image_features(
@@ -154,7 +159,7 @@ def image_features(
         return {"features": extractor(part), "images": part[: max(0, keep - first)].numpy()}
 
     store = _Store(Path(path), identity)
-    return _collect_features(store, len(images), batch_size, compute, lambda unit: update(unit[1]))
+    return _collect_features(store, len(images), batch_size, compute, received=lambda unit: update(unit[1]))
 
 
 def identity_of_samples(
@@ -210,7 +215,7 @@ def _collect_features(
     def write(arrays: Arrays) -> None:
         write_arrays(store.path, arrays, {"format": FORMAT, "identity": json.dumps(store.identity)})
 
-    found = store.collect(done, n, size, compute, received, write)
+    found = store.collect(done, n, size, compute, received=received, write=write)
     return None if found is None else ImageFeatures(found["features"], found["images"])
 
 

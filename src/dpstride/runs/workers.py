@@ -258,7 +258,9 @@ def join() -> Workers:
         state = PartialState(cpu=not (torch.cuda.is_available() or torch.xpu.is_available()))
         # Results are in main memory, whatever the devices talk by.
         group = None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
-        _joined = Workers(state.process_index, state.num_processes, str(state.device), _get_default_store(), group)
+        _joined = Workers(
+            state.process_index, state.num_processes, str(state.device), _get_default_store(), group=group
+        )
         assert _joined.size == launch_size()
         distributed.barrier(group)  # nobody ends before all are connected
         atexit.register(_leave)

@@ -277,7 +277,7 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the metadata of a complete file."""
     tensors = {f"process.{name}": getattr(statistics.process, name) for name in _PROCESS}
     discretised, learned = statistics.data_range.levels is not None, statistics.fraction_bins is not None
-    shapes = array_shapes(statistics.process, statistics.samples, discretised, learned, statistics.skipped)
+    shapes = array_shapes(statistics.process, statistics.samples, discretised, learned, skipped=statistics.skipped)
     tensors |= {name: getattr(statistics, name) for name in shapes} | {"evaluated": statistics.evaluated}
     for name in _BINNED:
         if (rows := getattr(statistics, name)) is not None:
@@ -312,7 +312,7 @@ def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
     discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == LEARNED_RANGE
     data = metadata["data"]
     _shaped(tensors, "squared_error", (process.T + 1, data["samples"]))  # before anything of that size is made
-    shapes = array_shapes(process, data["samples"], discretised, learned, data.get("skipped", ()))
+    shapes = array_shapes(process, data["samples"], discretised, learned, skipped=data.get("skipped", ()))
     fields: dict[str, Any] = {name: _shaped(tensors, name, shape) for name, shape in shapes.items()}
     fields["evaluated"] = _shaped(tensors, "evaluated", (process.T + 1,)).astype(bool)
     for name, weights in (("residual_bins", ()), ("fraction_bins", (2,))):

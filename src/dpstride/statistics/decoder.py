@@ -84,7 +84,7 @@ def residual_costs(
     """`decoder_nats` at the nodes of residual bins (interior bins first, then edge bins), for each sigma: [bins, M, S]."""
     edge = (bins >= mesh.bins)[:, None, None]
     points = mesh.points(bins % mesh.bins)[:, :, None]
-    return np.asarray(decoder_nats(points, edge, half_bin, sigma[None, None, :], cdf))
+    return np.asarray(decoder_nats(points, edge, half_bin, sigma[None, None, :], cdf=cdf))
 
 
 def _tanh_cdf(x: Any, xp: Any) -> Any:

@@ -86,7 +86,7 @@ def estimate(
             still behaves as it did then, whatever its name.
         steps: the old name of ``indices``.
     """
-    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite)
+    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     indices = renamed("estimate", "indices", indices, steps=steps)
     return estimate_samples(denoiser, Samples.read(data, samples, data_range), how, indices, reuse=reuse)
 
@@ -182,7 +182,7 @@ class _Work:
         there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
         tolerance = max(there.tolerance(now)[0], self.probed.slack)
         at_once = self.passes.batch_size if self.mixes else 1
-        if (found := deviation(self.passes, kept, tolerance, SPOTS, at_once)) is not None:
+        if (found := deviation(self.passes, kept, tolerance, SPOTS, at_once=at_once)) is not None:
             raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {remedy}")
 
     def _check_done(self, rows: Rows, done: list[Unit], unit: Unit, count: int) -> None:
@@ -224,7 +224,7 @@ class _Work:
         """Have everything computed that the rows miss; the samples that must be skipped for it, if any."""
         missing = rows.missing(self.wanted)
         # A network that cannot take several t at once gets one t per unit.
-        units = cut(missing, rows.ranges, rows.skipped, self.how.batch_size, self.mixes)
+        units = cut(missing, rows.ranges, rows.skipped, self.how.batch_size, mixed=self.mixes)
         sizes = {unit: len(unit.steps) * len(self.passes.samples_of(unit)) for unit in units}
         found: set[int] = set()
         total = rows.samples * len(self.wanted)

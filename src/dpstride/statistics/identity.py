@@ -57,7 +57,9 @@ class Inputs:
     @classmethod
     def of(cls, denoiser: Denoiser, choosing: Samples, scoring: Samples, seed: int) -> Inputs:
         """Describe the inputs of a run."""
-        return cls(denoiser.describe(), denoiser.process.fingerprint, _describe(choosing), _describe(scoring), seed)
+        return cls(
+            denoiser.describe(), denoiser.process.fingerprint, _describe(choosing), _describe(scoring), seed=seed
+        )
 
     def run(self, verb: str, options: Mapping[str, Any], objective: str) -> dict[str, Any]:
         """Identity of a run: all that its results depend on, without what paths, machines and batches happen to be."""

@@ -129,7 +129,7 @@ def _filled_residuals(filled: Statistics, known: BinnedRows, place: Place) -> Bi
         weights = np.concatenate([share * weights for (_, weights, _), share, _ in parts])
         edge = np.concatenate([edge for (_, _, edge), _, _ in parts])
         sums = np.zeros((2 * mesh.bins, MOMENTS))
-        kernels.add_weighted_residuals(mesh, q.clip(-mesh.reach, mesh.reach), edge, weights, sums)
+        kernels.add_weighted_residuals(mesh, q.clip(-mesh.reach, mesh.reach), edge, weights, sums=sums)
         return _kept(sums)
 
     return _with_rows(known, place, row)

@@ -46,7 +46,7 @@ def add_residuals(
     """Moments of the residuals q [n, dims] to ``sums`` [blocks, 2 · bins, MOMENTS], interior bins first."""
 
     def add(part: slice) -> None:
-        _add_residuals(q[part], edge[part], block[part], mesh.centre, mesh.sigma, _BEGIN, sums)
+        _add_residuals(q[part], edge[part], block[part], centre=mesh.centre, sigma=mesh.sigma, begin=_BEGIN, sums=sums)
 
     _share(add, block, threads)
 
@@ -57,7 +57,7 @@ def add_fractions(
     """Moments of φ [n, dims], weighted by 1 and by ``squared``, to ``sums`` [blocks, bins, 2, MOMENTS]."""
 
     def add(part: slice) -> None:
-        _add_fractions(fraction[part], squared[part], block[part], mesh.LIMIT, mesh.width, sums)
+        _add_fractions(fraction[part], squared[part], block[part], mesh.LIMIT, width=mesh.width, sums=sums)
 
     _share(add, block, threads)
 
@@ -66,18 +66,18 @@ def add_weighted_residuals(
     mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], weights: Array, sums: Array
 ) -> None:
     """The same of residuals [n] with ``weights`` [n], to ``sums`` [2 · bins, MOMENTS]."""
-    _add_weighted_residuals(q, edge, weights, mesh.centre, mesh.sigma, _BEGIN, sums)
+    _add_weighted_residuals(q, edge, weights, centre=mesh.centre, sigma=mesh.sigma, begin=_BEGIN, sums=sums)
 
 
 def add_weighted_fractions(mesh: EvenMesh, fraction: Array, weights: Array, sums: Array) -> None:
     """The same of φ [n] with two ``weights`` [2, n], to ``sums`` [bins, 2, MOMENTS]."""
-    _add_weighted_fractions(fraction, weights, mesh.LIMIT, mesh.width, sums)
+    _add_weighted_fractions(fraction, weights, mesh.LIMIT, mesh.width, sums=sums)
 
 
 def locate(mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], Array]:
     """Bin of each residual, those of edge levels after the others, and its position in the bin."""
     index, position = np.empty(q.shape, dtype=np.int32), np.empty(q.shape)
-    _locate(q, edge, mesh.centre, mesh.sigma, _BEGIN, index, position)
+    _locate(q, edge, mesh.centre, sigma=mesh.sigma, begin=_BEGIN, index=index, position=position)
     return index, position
 
 

@@ -60,7 +60,7 @@ class LearnedDecoder:
         """Add these elements [n, dims] to `sums` and to `direct`, by blocks counted from 0."""
         count = int(block[-1]) + 1
         if not self.gridded or q.device.type != "cpu" or q.dtype != torch.float64:
-            return None, self._directly(q, edge, fraction, block, count)
+            return None, self._directly(q, edge, fraction, block, count=count)
         from . import kernels
 
         low, high = FRACTIONS
@@ -69,12 +69,23 @@ class LearnedDecoder:
         row = np.where(inside.numpy(), self._rows(row, inside.numpy()), np.int32(-1))
         sums = np.zeros((count, *self.sums.shape[1:]))
         threads = torch.get_num_threads()
-        kernels.add_products(self.table, row, position, fraction.numpy(), FRACTIONS, block, sums, threads)
+        kernels.add_products(
+            self.table,
+            row,
+            position,
+            fraction=fraction.numpy(),
+            limits=FRACTIONS,
+            block=block,
+            sums=sums,
+            threads=threads,
+        )
         direct = np.zeros((count, self.delta.size))
         if not bool(inside.all()):
             rest = ~inside
             of_block = block[rest.nonzero()[:, 0].numpy()]
-            direct += self._directly(q[rest][:, None], edge[rest][:, None], fraction[rest][:, None], of_block, count)
+            direct += self._directly(
+                q[rest][:, None], edge[rest][:, None], fraction[rest][:, None], of_block, count=count
+            )
         return sums, direct
 
     def add(self, blocks: slice, sums: Array | None, direct: Array) -> None:

@@ -117,8 +117,8 @@ class Passes:
                     "forward",
                     int(self.process.origin[t[start]]),
                     int(samples[start]),
-                    stop - start,
-                    self.data.shape,
+                    count=stop - start,
+                    shape=self.data.shape,
                 )
                 for start, stop in itertools.pairwise([*starts.tolist(), len(t)])
             ]
@@ -142,7 +142,7 @@ class Passes:
                 for whole in (prediction.fraction, batch.low_edge, batch.edge)
             )
             row = rows[int(t[start])]
-            found[row.t] = row.sums(samples[start:stop], e[start:stop], fraction, low_edge, edge)
+            found[row.t] = row.sums(samples[start:stop], e[start:stop], fraction, low_edge, edge=edge)
         return found
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class _Row:
             single["decoder_upper"] = _numpy(decoder_nats(q, edge, half_bin, g_t).sum(1))
             if fraction is not None and self.learned_decoder is not None:
                 learned_decoder = self.learned_decoder.sums_of(q, edge, fraction, block)
-        return _Sums(place, single, blocks, residuals, fractions, learned_decoder)
+        return _Sums(place, single, blocks, residuals, fractions=fractions, learned_decoder=learned_decoder)
 
     def add(self, sums: _Sums) -> bool:
         """Add the sums of some samples; True when all are in."""
@@ -257,7 +257,7 @@ class _Row:
             from . import kernels
 
             sums = np.zeros((count, *self.fractions.shape[1:]))
-            kernels.add_fractions(mesh, fraction.numpy(), e2.numpy(), block, sums, torch.get_num_threads())
+            kernels.add_fractions(mesh, fraction.numpy(), e2.numpy(), block, sums=sums, threads=torch.get_num_threads())
             return sums
         index, z = mesh.locate(fraction)
         index, z = (index + _per_element(block, fraction) * mesh.bins).flatten(), z.flatten()
@@ -275,7 +275,7 @@ class _Row:
             from . import kernels
 
             sums = np.zeros((count, *self.residuals.shape[1:]))
-            kernels.add_residuals(mesh, q.numpy(), edge.numpy(), block, sums, torch.get_num_threads())
+            kernels.add_residuals(mesh, q.numpy(), edge.numpy(), block, sums=sums, threads=torch.get_num_threads())
             return sums
         index, z = mesh.locate(q)
         index = (index + mesh.bins * edge + 2 * mesh.bins * _per_element(block, q)).flatten()

@@ -69,7 +69,7 @@ class Place:
         below = known[np.maximum(np.searchsorted(known, t, side="right") - 1, 0)]
         gap = u[above] - u[below]
         weight = np.divide(u - u[below], gap, out=np.zeros(mask.size), where=gap > 0.0)
-        return cls(mask, u, below, above, weight, wanted)
+        return cls(mask, u, below, above, weight=weight, wanted=wanted)
 
     @property
     def missing(self) -> list[int]:

@@ -142,8 +142,8 @@ def probe_on_noise(denoiser: Denoiser, conditioning: Any, count: int, batch_size
     def inputs(t: Indices, samples: Indices) -> tuple[Tensor, Any]:
         rows = []
         for index, sample in zip(t.tolist(), samples.tolist(), strict=True):
-            x_0 = standard_normal(0, "probe", 0, sample, 1, shape).clamp(-1.0, 1.0)
-            noise = standard_normal(0, "probe", int(process.origin[index]), sample, 1, shape)
+            x_0 = standard_normal(0, "probe", 0, sample, count=1, shape=shape).clamp(-1.0, 1.0)
+            noise = standard_normal(0, "probe", int(process.origin[index]), sample, count=1, shape=shape)
             rows.append(process.f[index] * x_0 + process.g[index] * noise)
         return torch.cat(rows), slice_conditioning(conditioning, samples.tolist())
 

@@ -50,7 +50,7 @@ class Rows:
             for columns in self.columns
         ]
         discretised, learned = data.data_range.levels is not None, denoiser.variance == LEARNED_RANGE
-        shapes = artefact.array_shapes(self.process, self.samples, discretised, learned, skipped)
+        shapes = artefact.array_shapes(self.process, self.samples, discretised, learned, skipped=skipped)
         self.plain: dict[str, Array] = {name: np.zeros(shape) for name, shape in shapes.items()}
         self.plain["data_square"] = _squares(data)[kept]
         self.binned: dict[str, dict[int, Binned]] = {

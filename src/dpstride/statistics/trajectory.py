@@ -95,7 +95,7 @@ def estimate_trajectory(
     grid = _kept(process, kept)
     coarse = _coarse(process.subset(grid), paired)
     levels = _levels(grid, _coarse(process.subset(grid), min(LEVELS + 1, grid.size // 2) if probes else 0))
-    plan = _Plan(grid, coarse, levels, min(int(probes), samples), int(samples))
+    plan = _Plan(grid, coarse, levels, min(int(probes), samples), samples=int(samples))
     conditioning = tensors_in_conditioning(conditioning)
     batch_size = max(1, min(int(batch_size), STATE_BYTES // (16 * grid.size * math.prod(denoiser.shape))))
     behaviour = probe_on_noise(denoiser, conditioning, int(samples), batch_size).behaviour
@@ -118,14 +118,18 @@ def estimate_trajectory(
         return found
     sums: Arrays = {}
     if path is None:
-        for _, arrays in _batches(denoiser, plan, seed, batch_size, conditioning, progress, {}):
+        for _, arrays in _batches(
+            denoiser, plan, seed, batch_size=batch_size, conditioning=conditioning, progress=progress, done={}
+        ):
             _add(sums, arrays)
         return _trajectory(denoiser, plan, sums, identity)
     with Progress(path.with_name(path.name + ".progress"), identity) as store:
         done = dict(store.read())
         for arrays in done.values():
             _add(sums, arrays)
-        for key, arrays in _batches(denoiser, plan, seed, batch_size, conditioning, progress, done):
+        for key, arrays in _batches(
+            denoiser, plan, seed, batch_size=batch_size, conditioning=conditioning, progress=progress, done=done
+        ):
             store.write(key, arrays)
             _add(sums, arrays)
         trajectory = _trajectory(denoiser, plan, sums, store.identity)
@@ -167,7 +171,9 @@ def _batches(
     ) as bar:
         for first, count in _missing(covered, plan.samples, batch_size):
             condition = slice_conditioning(conditioning, slice(first, first + count))
-            states, outputs, probed = _follow(denoiser, plan, first, count, seed, condition, bar.update)
+            states, outputs, probed = _follow(
+                denoiser, plan, first, count=count, seed=seed, conditioning=condition, update=bar.update
+            )
             yield f"{first} {count}", {**_sums(kept, plan.coarse, states, outputs), **probed}
 
 
@@ -205,7 +211,7 @@ def _follow(
     probes = min(max(plan.probes - first, 0), count)
     states, outputs = (np.zeros((plan.grid.size, count * math.prod(shape))) for _ in range(2))
     missed = np.zeros((2, len(levels)))
-    x = standard_normal(seed, "prior", 0, first, count, shape).to(denoiser.device, denoiser.algebra_dtype)
+    x = standard_normal(seed, "prior", 0, first, count=count, shape=shape).to(denoiser.device, denoiser.algebra_dtype)
     probed = x[:0]  # copies of the first samples, each after one jump, from the highest level down
     above = (process.T, x, x)  # where the next jump starts
     for t in range(process.T, 0, -1):

@@ -94,10 +94,10 @@ def make_plan(
     process: ForwardProcess,
     samples: int = SAMPLES,
     all_samples: int | None = None,
+    *,
     budgets: Sequence[int] | None = None,
     choosing: int = CHOOSING,
     heldout: int = HELDOUT,
-    grid_images: int = GRID_IMAGES,
     drawn: bool = True,
     scored: bool = True,
 ) -> Plan:
@@ -123,8 +123,8 @@ def make_plan(
     wanted = usual_budgets(T, DISTANCE_BUDGETS) if budgets is None else {int(budget) for budget in budgets} - {T}
     chosen = sorted(wanted) if scored else []
     points = [Point(stride, K, samples, samples) for K in chosen for stride in STRIDES]
-    points += [Point(stride, K, grid_images, 0) for K in grid_budgets(T) if K not in chosen for stride in STRIDES]
-    points.append(Point(ALL, T, max(most, grid_images), most) if scored else Point(ALL, T, grid_images, 0))
+    points += [Point(stride, K, GRID_IMAGES, 0) for K in grid_budgets(T) if K not in chosen for stride in STRIDES]
+    points.append(Point(ALL, T, max(most, GRID_IMAGES), most) if scored else Point(ALL, T, GRID_IMAGES, 0))
     return Plan(
         points=tuple(sorted(points, key=lambda point: point.evaluations)) if drawn else (),
         choosing=choosing,

@@ -89,11 +89,11 @@ class Study:
         main = current().main
         if main:
             (output / "features").mkdir(parents=True, exist_ok=True)
-        statistics = self._estimate(output / "statistics.safetensors", self.choosing, self.seed, progress, say)
+        statistics = self._estimate(output / "statistics.safetensors", self.choosing, self.seed, progress, say=say)
         schedules = schedules_from(statistics, self.variance, self.decoder)
         if self.run_id is not None:
             schedules = replace(schedules, provenance={**schedules.provenance, "run": self.run_id})
-        heldout = self._estimate(output / "heldout.safetensors", self.scoring, self.seed + 1, progress, say)
+        heldout = self._estimate(output / "heldout.safetensors", self.scoring, self.seed + 1, progress, say=say)
         comparison = replace(compare(schedules, heldout), run=self.run_id)
         notes = [*self.notes, *comparison.warnings]
         notes += [each.skipped_note for each in (statistics, heldout) if each.skipped]
@@ -114,7 +114,7 @@ class Study:
                 )
                 notes += [ablation.note] if ablation.note else []
             say(f"Schedules, table and ablation of {len(self.choosing):,} samples are done.")
-        distances, floor = self._distances(output / "features", schedules, comparison, progress, say)
+        distances, floor = self._distances(output / "features", schedules, comparison, progress, say=say)
         notes += self.few
         if not main:
             return None
@@ -150,7 +150,7 @@ class Study:
 
         indices = choosing_steps(self.denoiser.process) if data is self.choosing else None
         start = time.monotonic()
-        how = Execution(seed, self.batch_size, progress, path, self.skip_nonfinite)
+        how = Execution(seed, self.batch_size, progress, path, skip_nonfinite=self.skip_nonfinite)
         statistics = estimate_samples(self.denoiser, data, how, indices)
         say(f"{path}: statistics of {statistics.samples:,} samples, {time.monotonic() - start:.0f} s")
         return statistics
@@ -257,7 +257,12 @@ class Study:
         for point in self.plan.points:
             if (path := folder / f"{point.name}.safetensors").is_file():
                 chain, extractor = self._chain(point, schedules), self.extractor or no_features()
-                check_features(path, identity_of_samples(chain, extractor, KEEP, self._value_range, fingerprint))
+                check_features(
+                    path,
+                    identity_of_samples(
+                        chain, extractor, KEEP, self._value_range, conditioning_fingerprint=fingerprint
+                    ),
+                )
 
     def _draw(
         self, point: Point, schedules: ScheduleSet, folder: Path, update: Callable[[int], None]
@@ -304,4 +309,4 @@ def no_features() -> FeatureExtractor:
 
     from ..evaluate.features.extractor import FeatureExtractor
 
-    return FeatureExtractor("none", "no distance", 1, "none", lambda images: torch.zeros(len(images), 1))
+    return FeatureExtractor("none", "no distance", 1, "none", function=lambda images: torch.zeros(len(images), 1))

@@ -77,9 +77,9 @@ def train(
     folder = Path(folder)
     with Lock(folder):
         remove_leftovers(folder)
-        run = Run(images, folder, settings, process, held_out, warm_start, command)
+        run = Run(images, folder, settings, process=process, held_out=held_out, warm_start=warm_start, command=command)
         last = settings.steps if stop_at is None else min(stop_at, settings.steps)
-        _advance_to(run, last, evaluate_every, checkpoint_every, progress, report)
+        _advance_to(run, last, evaluate_every, checkpoint_every, progress=progress, report=report)
         return folder if run.step < settings.steps else run.finish()
 
 
@@ -150,8 +150,8 @@ class Run:
             self.setting.learned_variance,
             settings.channels,
             settings.layers_per_block,
-            settings.attention,
-            settings.classes,
+            attention=settings.attention,
+            classes=settings.classes,
         )
         self.trained_before: dict[str, float] | None = None
         if warm_start is not None and not (folder / FILE).is_file():
@@ -255,7 +255,7 @@ class Run:
         write_json(self.folder / "log.json", document)
         draw_loss_curve(self.log, self.folder / "loss.png", f"{self.settings.objective}, {self.process.name}")
         network = self.ema.module
-        export_model(network, self.process, self.setting, self.folder / "model", facts)
+        export_model(network, self.process, self.setting, self.folder / "model", facts=facts)
         return self.folder / "model"
 
     def _restore(self) -> None:

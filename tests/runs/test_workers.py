@@ -23,7 +23,7 @@ from dpstride.cli import main
 from dpstride.runs.workers import Workers, current
 from mixture_model import write_mixture
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 # What every process runs: small_network's data and network, in float32 so that other batches would show.
 PROGRAM = """
     import json, os, sys
