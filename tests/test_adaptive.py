@@ -25,7 +25,7 @@ from dpstride import (
     solve,
 )
 from dpstride.adaptive.candidates import candidate_grid
-from dpstride.adaptive.loop import _verdict, check_budgets, first_steps, next_steps, refine
+from dpstride.adaptive.loop import Goal, _verdict, check_budgets, first_steps, next_steps, refine
 from dpstride.adaptive.regret import Belief
 from dpstride.adaptive.report import Regret, samples_for
 from dpstride.statistics.coordinate import noise_coordinate
@@ -124,7 +124,9 @@ def test_believed_regret_covers_the_truth() -> None:
     missed = 0
     for seed in range(16):
         full = drawn_statistics(64, seed)
-        filled, report = refine(PROCESS, lambda steps, full=full: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.05)
+        filled, report = refine(
+            PROCESS, lambda steps, full=full: full, Goal(POSTERIOR, BUDGETS, 0.05), float(SPECTRUM.sum())
+        )
         truth = true_regret(filled)
         missed += any(regret > report.regret[K].high for regret, K in zip(truth, BUDGETS, strict=True))
     assert missed <= 3
@@ -141,8 +143,8 @@ def test_rows_that_were_not_asked_for_are_not_looked_at() -> None:
             full, squared_error=np.where(mask[:, None] | (np.arange(T + 1) == 0)[:, None], full.squared_error, 1e9)
         )
 
-    filled, report = refine(PROCESS, evaluate, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.05)
-    again, same = refine(PROCESS, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.05)
+    filled, report = refine(PROCESS, evaluate, Goal(POSTERIOR, BUDGETS, 0.05), float(SPECTRUM.sum()))
+    again, same = refine(PROCESS, lambda steps: full, Goal(POSTERIOR, BUDGETS, 0.05), float(SPECTRUM.sum()))
     assert report == same
     np.testing.assert_array_equal(filled.squared_error, again.squared_error)
     assert all(set(one) < set(other) for one, other in itertools.pairwise(asked)), "every round adds times"
@@ -213,23 +215,23 @@ def test_optimise_with_a_tolerance_records_what_it_believes(tmp_path: Path) -> N
 
 def test_noise_stops_it_and_a_few_times_the_samples_it_guesses_are_enough() -> None:
     few = drawn_statistics(24, 5)
-    _, report = refine(PROCESS, lambda steps: few, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.01)
+    _, report = refine(PROCESS, lambda steps: few, Goal(POSTERIOR, BUDGETS, 0.01), float(SPECTRUM.sum()))
     assert report.stopped == "noise"
     assert not report.reached
     assert len(report.steps) < T / 2, "it saw that more times do not help"
     assert report.samples_needed is not None
     assert report.samples_needed > 24
     more = drawn_statistics(4 * report.samples_needed, 6)
-    _, enough = refine(PROCESS, lambda steps: more, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 0.01)
+    _, enough = refine(PROCESS, lambda steps: more, Goal(POSTERIOR, BUDGETS, 0.01), float(SPECTRUM.sum()))
     assert enough.stopped == "reached"
 
 
 def test_it_never_evaluates_more_times_than_allowed() -> None:
     full = drawn_statistics(8, 7)
-    _, report = refine(PROCESS, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 1e-4, max_steps=7)
+    _, report = refine(PROCESS, lambda steps: full, Goal(POSTERIOR, BUDGETS, 1e-4, max_steps=7), float(SPECTRUM.sum()))
     assert len(report.steps) <= 7
     assert not report.reached
-    _, report = refine(PROCESS, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, BUDGETS, 10.0, max_steps=7)
+    _, report = refine(PROCESS, lambda steps: full, Goal(POSTERIOR, BUDGETS, 10.0, max_steps=7), float(SPECTRUM.sum()))
     assert (report.stopped, report.reached) == ("reached", True)
 
 
@@ -237,9 +239,8 @@ def test_it_never_evaluates_more_times_than_allowed() -> None:
 def test_short_grids_are_evaluated_whole(T: int) -> None:
     process = ForwardProcess.linear(T)
     full = drawn_statistics(8, 8, process)
-    filled, report = refine(
-        process, lambda steps: full, float(SPECTRUM.sum()), POSTERIOR, check_budgets(None, T, "upper")
-    )
+    goal = Goal(POSTERIOR, check_budgets(None, T, "upper"))
+    filled, report = refine(process, lambda steps: full, goal, float(SPECTRUM.sum()))
     assert len(report.steps) == T
     assert filled is full
     assert report.stopped in ("reached", "noise")

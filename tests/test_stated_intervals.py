@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpstride import ForwardProcess, Statistics, elbo_costs, solve
-from dpstride.adaptive.loop import refine
+from dpstride.adaptive.loop import Goal, refine
 from dpstride.adaptive.report import AdaptiveReport
 from dpstride.objectives.elbo import check_options
 from dpstride.statistics.artefact import DataRange
@@ -56,10 +56,9 @@ def flawed(law: str, predicts: str, clip: str, data: str, T: int = 200) -> Flawe
 
 def adaptive(model: Flawed, every: Statistics) -> tuple[Statistics, AdaptiveReport]:
     """What is chosen from a few rows of the statistics of every step."""
-    options = check_options(model.process, "posterior", None)
-    return refine(
-        model.process, lambda steps: every, float(every.data_square.mean()), options, BUDGETS, predicts=model.predicts
-    )
+    goal = Goal(check_options(model.process, "posterior", None), BUDGETS)
+    data_square = float(every.data_square.mean())
+    return refine(model.process, lambda steps: every, goal, data_square, predicts=model.predicts)
 
 
 def true_regret(truth: Statistics, chosen: Statistics) -> dict[int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,31 @@ WIDEST = 6.0  # nats of log-SNR between two times of the first round, if the gri
 
 Array = npt.NDArray[np.float64]
 Evaluate = Callable[[Sequence[int]], Statistics]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What an adaptive estimate is for.
+
+    Attributes:
+        options: those with which paths will be chosen.
+        budgets: numbers of steps whose paths count.
+        tolerance: regret of these paths that is allowed, in bits/dim.
+        max_steps: the most grid indices to evaluate; no limit when None.
+    """
+
+    options: CostOptions
+    budgets: tuple[int, ...]
+    tolerance: float = TOLERANCE
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.tolerance, (int, float)) and 0.0 < self.tolerance < math.inf):
+            raise ValueError(f"tolerance must be a positive number of bits/dim, not {self.tolerance!r}.")
+
+    def limit(self, T: int) -> int:
+        """The most grid indices to evaluate, of T."""
+        return T if self.max_steps is None else min(_check_max_steps(self.max_steps, T), T)
 
 
 def estimate_adaptively(
@@ -96,17 +121,8 @@ def estimate_adaptively(
     def finish(steps: Sequence[int]) -> Statistics:
         return estimate_samples(denoiser, gathered, how, steps, reuse=_renamed(known, denoiser))
 
-    return refine(
-        denoiser.process,
-        evaluate,
-        data_square,
-        options,
-        wanted,
-        tolerance,
-        max_steps,
-        finish,
-        predicts=denoiser.predicts,
-    )
+    goal = Goal(options, wanted, tolerance, max_steps)
+    return refine(denoiser.process, evaluate, goal, data_square, predicts=denoiser.predicts, finish=finish)
 
 
 def _renamed(known: Statistics | None, denoiser: Denoiser) -> Statistics | None:
@@ -117,25 +133,20 @@ def _renamed(known: Statistics | None, denoiser: Denoiser) -> Statistics | None:
 def refine(
     process: ForwardProcess,
     evaluate: Evaluate,
+    goal: Goal,
     data_square: float,
-    options: CostOptions,
-    budgets: Sequence[int],
-    tolerance: float = TOLERANCE,
-    max_steps: int | None = None,
-    finish: Evaluate | None = None,
     *,
     predicts: str = "x0",
+    finish: Evaluate | None = None,
 ) -> tuple[Statistics, AdaptiveReport]:
     """The loop itself. ``evaluate`` returns statistics whose rows at the given grid indices are estimated.
 
     Other rows are filled in once, at the end: by ``finish`` if there is one, to which the indices are given once more.
     ``data_square`` is about E Σ x_0², which tells from where on noise drowns everything; ``predicts`` is what the network
-    predicts. Rows beyond those asked for (a
-    resumed file may have them) are not looked at, so that the result is the same whether the work was interrupted or not.
+    predicts. Rows beyond those asked for (a resumed file may have them) are not looked at, so that the result is the same
+    whether the work was interrupted or not.
     """
-    if not (isinstance(tolerance, (int, float)) and 0.0 < tolerance < math.inf):
-        raise ValueError(f"tolerance must be a positive number of bits/dim, not {tolerance!r}.")
-    limit = process.T if max_steps is None else min(_check_max_steps(max_steps, process.T), process.T)
+    limit = goal.limit(process.T)
     u = noise_coordinate(process, data_square)  # where data are visible at all: the first look goes there
     along = noise_coordinate(process, data_square, predicts)
     steps = opening_steps(process, u, along, limit)
@@ -144,26 +155,26 @@ def refine(
         rounds += 1
         statistics = evaluate(steps.tolist())
         mask = np.isin(np.arange(process.T + 1), steps)
-        belief = believe(statistics, mask, budgets, options)
+        belief = believe(statistics, mask, goal.budgets, goal.options)
         # The first round's belief is tested once, by times that it did not know, before it is trusted.
-        stopped = _verdict(belief, tolerance, steps.size, limit) if rounds > 1 or steps.size >= limit else None
+        stopped = _verdict(belief, goal.tolerance, steps.size, limit) if rounds > 1 or steps.size >= limit else None
         if stopped is not None:
             break
         added = max(ADDED, steps.size // 4)
         steps = np.union1d(steps, next_steps(belief, u, along, min(added, limit - steps.size)))
     needed = None
     if stopped == "noise":
-        needed = samples_for(statistics.samples, float(belief.upper.max()), tolerance)
+        needed = samples_for(statistics.samples, float(belief.upper.max()), goal.tolerance)
     regret = {
         int(K): Regret(float(mean), 0.0, max(float(high), RESOLUTION if steps.size < process.T else 0.0))
-        for K, mean, high in zip(budgets, belief.mean, belief.upper, strict=True)
+        for K, mean, high in zip(goal.budgets, belief.mean, belief.upper, strict=True)
     }
     report = AdaptiveReport(
         T=process.T,
         samples=statistics.samples,
         steps=tuple(steps.tolist()),
         rounds=rounds,
-        tolerance=float(tolerance),
+        tolerance=float(goal.tolerance),
         regret=regret,
         stopped=stopped,
         samples_needed=needed,
