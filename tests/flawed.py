@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
+import torch
 from scipy.stats import norm
+from torch import Tensor
 
-from dpstride import ForwardProcess, Statistics
+from dpstride import Denoiser, ForwardProcess, Statistics, estimate
 from dpstride.statistics.artefact import DataRange
 from gaussian import Array, discretised_nats, posterior_of_clean
 
@@ -146,3 +149,51 @@ class Flawed:
             for name in ("squared_error", "data_square", "decoder_upper")
         }
         return replace(pairs, data={"samples": 2}, **means)
+
+
+# --- with a learned variance --------------------------------------------------------------------------------------------
+
+# v of a network, from ln(g/f) and E e² of each dimension, and from x: with the noise level, as a network's embedding of time
+# lets it, long after the data have drowned; or with the error that is left, as it is trained to.
+LEARNED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "noise": lambda u, error, x: 0.6 * torch.tanh(u / 3.0) - 0.3 + 0.2 * torch.cos(x),
+    "error": lambda u, error, x: 0.9 * torch.tanh(torch.log(error / 0.02)) + 0.1 * torch.cos(3.0 * x),
+}
+
+
+def learned_statistics(model: Flawed, learned: str, monkeypatch: pytest.MonkeyPatch, nodes: int = 16) -> Statistics:
+    """Statistics of every step, as `Flawed.exact`, with a learned variance: two samples that hold every pair."""
+    process, pairs, dims = model.process, nodes**2, model.variances.size
+    f, g, variances = (torch.from_numpy(np.array(each)) for each in (process.f, process.g, model.variances))
+    origin = torch.from_numpy(np.array(process.origin))
+    even = norm.ppf((np.arange(nodes) + 0.5) / nodes)
+    even /= even.std()
+    x, noise = (each.reshape(-1, 1) * np.ones(dims) for each in np.meshgrid(even, even))
+
+    def network(x_t: Tensor, time: Tensor) -> Tensor:
+        t = torch.searchsorted(origin, time + 1)
+        f_t, g_t = f[t].reshape(-1, 1, 1), g[t].reshape(-1, 1, 1)
+        of_pairs = x_t.reshape(-1, pairs, dims)
+        square = variances * f_t**2 + g_t**2
+        ideal_x0, ideal_eps = variances * f_t * of_pairs / square, g_t * of_pairs / square
+        ideal = {"x0": ideal_x0, "eps": ideal_eps, "v": f_t * ideal_eps - g_t * ideal_x0}[model.predicts]
+        v = LEARNED[learned](torch.log(g_t / f_t.clamp(min=1e-30)), variances * g_t**2 / square, of_pairs)
+        return torch.cat([model.scale * ideal.flatten(1) + model.offset, v.flatten(1)], 1)
+
+    def same_noise(seed: int, use: str, index: int, first: int, count: int, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(np.broadcast_to(noise.reshape(shape), (count, *shape)).copy())
+
+    denoiser = Denoiser(
+        network,
+        process,
+        predicts=model.predicts,  # type: ignore[arg-type]
+        variance="learned_range",
+        clip=model.clip,
+        shape=(pairs * dims,),
+        dtype=torch.float64,
+    )
+    x_0 = model.data(x) if model.clip is None else model.data(x).clip(*model.clip)
+    data = torch.from_numpy(x_0.reshape(1, -1)).repeat(2, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("dpstride.statistics.passes.standard_normal", same_noise)
+        return estimate(denoiser, data, data_range=model.data_range.describe(), progress=False, batch_size=16)

@@ -14,6 +14,7 @@ from dpstride.adaptive.regret import _around, _Judge, believe
 from dpstride.objectives.elbo import check_options
 from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.interpolate import fill
+from dpstride.statistics.place import coordinate_of
 from gaussian import Array
 from spectrum import BUDGETS, POSTERIOR, PROCESS, SPECTRUM, T, drawn_statistics, without_noise
 
@@ -49,7 +50,7 @@ def test_a_replicate_is_the_table_of_resampled_data() -> None:
         table = elbo_costs(full, **options)  # type: ignore[arg-type]
         again = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), **options)  # type: ignore[arg-type]
         chosen = [np.array(solve(table).path(K)) for K in (3, 7)]
-        found, _ = candidates._regret(chosen, (3, 7), weights, np.ones((2, 30)), candidates.decoder @ weights)
+        found, _ = candidates._regret(chosen, (3, 7), weights, np.ones((3, 30)), candidates.decoder @ weights)
         best = solve(again)
         with_fit = elbo_costs(replace(full, squared_error=full.squared_error[:, drawn]), fitted=table.fitted, **options)
         expected = [with_fit.step_nats(path).sum() - best.cost_nats(len(path) - 1) for path in chosen]
@@ -71,7 +72,7 @@ def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
         whole = _Judge(full, np.ones(25, dtype=bool), options)
         table = elbo_costs(full, variance, decoder)
         # With every step evaluated the candidates' own table is the whole table, and chooses the same paths.
-        ones = np.ones((2, 24))
+        ones = np.ones((3, 24))
         found = whole.table(whole.steps(whole.sizes, ones), whole.decoder @ whole.sizes, 6)
         expected = solve(table, 6)
         rtol = 1e-3 if decoder == "optimal" else 1e-9  # its variance is found to a few percent, where the cost is flat
@@ -84,14 +85,14 @@ def test_the_respaced_decoder_of_the_last_time_is_looked_at_where_it_is_filled_i
     """On a grid with more times than candidates, T − 1 is none of them."""
     from test_interpolate import learned_statistics, spread, without
 
-    process = ForwardProcess.linear(340)
+    process = ForwardProcess.linear(700)
     full = learned_statistics(process)
     mask = spread(full, 14)
     for variance in ("learned_range", "posterior"):
         judge = _Judge(without(full, mask), mask, check_options(process, "learned_range", variance, "respaced"))
-        assert 339 not in judge.grid
+        assert 699 not in judge.grid
         table = elbo_costs(fill(full, mask), variance, "respaced")  # type: ignore[arg-type]
-        expected = table.pairs[340, 339] - table.L[340, 339]
+        expected = table.pairs[700, 699] - table.L[700, 699]
         assert (judge.decoder @ judge.sizes)[-1] == pytest.approx(expected, rel=0.02)  # blocks are for spreads
 
 
@@ -113,7 +114,7 @@ def test_blocks_of_a_learned_variance_average_to_its_cost() -> None:
     candidates = _Judge(full, np.ones(13, dtype=bool), options)
     single = np.zeros(candidates.sizes.size)
     single[3] = 1.0
-    only_block_3 = candidates.steps(single, np.ones((2, 12)))
+    only_block_3 = candidates.steps(single, np.ones((3, 12)))
     members = np.flatnonzero(full.block_of_sample == 3)
     part = estimate_block(process, members)
     table = elbo_costs(part, "learned_range").L
@@ -153,13 +154,13 @@ def test_what_learned_rows_miss_is_the_difference_of_two_whole_tables(variance: 
     full = learned_statistics(process)
     mask = spread(full, 12)
     judge = _Judge(full, mask, check_options(process, "learned_range", variance))
-    found, u = judge._learned_misses(), noise_coordinate(process, float(full.data_square.mean()))
+    found, u = judge._learned_misses(), coordinate_of(full)
     table = elbo_costs(full, variance)
     for row, t in enumerate(judge.known[1:-1].tolist(), start=1):
-        others = mask.copy()
-        others[t] = False
+        others, (low, high) = mask.copy(), _around(u[judge.known], row)
+        others[judge.known[low + 1 : high]] = False
         without = elbo_costs(fill(full, others), variance, fitted=table.fitted)
-        for column, reach in enumerate((1 / 16, 1 / 2)):
+        for column, reach in enumerate((1 / 16, 1 / 2, 1.0)):
             far = (u[t] - u[1:t]) / (u[t] - u[1])
             s = int(np.flatnonzero(far >= reach)[-1]) + 1  # the nearest that is as far
             assert found[row, column] == pytest.approx(np.log(without.L[t, s] / table.L[t, s]), abs=1e-6)

@@ -17,16 +17,20 @@ from ..options import CostOptions
 from ..solver import recurrence
 from ..solver.paths import StoredPaths
 from ..statistics.artefact import Statistics
-from ..statistics.coordinate import noise_coordinate, output_gain
+from ..statistics.coordinate import output_gain
 from ..statistics.decoder import rough_nats
 from ..statistics.interpolate import fill
-from ..statistics.place import Place, check_evaluated, interpolate, predicts_of
+from ..statistics.place import Place, check_evaluated, coordinate_of, interpolate, predicts_of
 from ..variances import Errors, Steps
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 CANDIDATES = 320  # grid indices among which replicates look for their best path; enough for shifts of 64 steps
-REACHES = (1 / 16, 1 / 2)  # of a short step and of a long one, of the way to the first time in the noise coordinate
+REACHES = (
+    1 / 16,
+    1 / 2,
+    1.0,
+)  # of short steps, long ones and the longest, of the way to the first time in the noise coordinate
 
 
 def candidate_grid(u: Array, evaluated: Indices, count: int = CANDIDATES) -> Indices:
@@ -80,7 +84,7 @@ class Candidates(UnitCosts):
         # Distributions take long to fill.
         unread: dict[str, Any] = dict.fromkeys((*variance.unread, *decoder.unread(process, variance.learned)))
         self.needed = replace(statistics, **unread)
-        u = noise_coordinate(process, float(statistics.data_square.mean()), predicts_of(statistics))
+        u = coordinate_of(statistics)
         self.known = np.flatnonzero(mask)
         self.grid = candidate_grid(u, self.known)
         self.place = Place.between(statistics, mask, self.grid)
@@ -198,18 +202,17 @@ class Candidates(UnitCosts):
         return np.asarray(np.maximum(self.squared_error @ weights, least) * factor[0])
 
     @cached_property
-    def _long(self) -> Array:
-        """Weight of each step as a long one: 0 if it reaches as far as the first of `REACHES`, 1 as the second."""
+    def reach_shares(self) -> Array:
+        """How much each step is one of each of `REACHES`: linear between two of them, [reaches, steps]."""
         u = self.place.u[self.grid]
         far = (u[self.t] - u[self.s]) / (u[self.t] - u[0])
-        return np.asarray(np.clip((far - REACHES[0]) / (REACHES[1] - REACHES[0]), 0.0, 1.0))
+        return np.array([np.interp(far, REACHES, one) for one in np.eye(len(REACHES))])
 
     def steps(self, weights: Array, factor: Array) -> Array:
-        """Costs of all steps where units have these weights and short and long steps of rows are off by ``factor`` [2, n]."""
+        """Costs of all steps where units have these weights and steps of each reach of rows are off by ``factor`` [3, n]."""
         if self.learned:
             costs = self.estimate + self._unit_deviations @ (weights - self.sizes)
-            short, long = np.log(factor)
-            off = np.exp(short[self.t] + self._long * (long - short)[self.t])
+            off = np.exp((self.reach_shares * np.log(factor)[:, self.t]).sum(axis=0))
             return np.asarray(np.maximum(costs, 0.1 * self.estimate) * off)
         squared_error = self._mean_squared_error(weights, factor)
         if self.refits:

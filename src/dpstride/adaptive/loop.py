@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .. import decoders
 from ..objectives.elbo import check_options
-from ..options import DEFAULT_DECODER, CostOptions
+from ..options import DEFAULT_DECODER, LEARNED_RANGE, CostOptions
 from ..process import ForwardProcess
 from ..runs.execution import Execution
 from ..runs.numbers import whole_number
@@ -122,7 +122,10 @@ def estimate_adaptively(
         return estimate_samples(denoiser, gathered, how, steps, reuse=_renamed(known, denoiser))
 
     goal = Goal(options, wanted, tolerance, max_steps)
-    return refine(denoiser.process, evaluate, goal, data_square, predicts=denoiser.predicts, finish=finish)
+    learned = denoiser.variance == LEARNED_RANGE
+    return refine(
+        denoiser.process, evaluate, goal, data_square, predicts=denoiser.predicts, learned=learned, finish=finish
+    )
 
 
 def _renamed(known: Statistics | None, denoiser: Denoiser) -> Statistics | None:
@@ -137,18 +140,19 @@ def refine(
     data_square: float,
     *,
     predicts: str = "x0",
+    learned: bool = False,
     finish: Evaluate | None = None,
 ) -> tuple[Statistics, AdaptiveReport]:
     """The loop itself. ``evaluate`` returns statistics whose rows at the given grid indices are estimated.
 
     Other rows are filled in once, at the end: by ``finish`` if there is one, to which the indices are given once more.
     ``data_square`` is about E Σ x_0², which tells from where on noise drowns everything; ``predicts`` is what the network
-    predicts. Rows beyond those asked for (a resumed file may have them) are not looked at, so that the result is the same
-    whether the work was interrupted or not.
+    predicts, and ``learned`` says whether it has learned a variance. Rows beyond those asked for (a resumed file may have
+    them) are not looked at, so that the result is the same whether the work was interrupted or not.
     """
     limit = goal.limit(process.T)
     u = noise_coordinate(process, data_square)  # where data are visible at all: the first look goes there
-    along = noise_coordinate(process, data_square, predicts)
+    along = noise_coordinate(process, data_square, predicts, learned)
     steps = opening_steps(process, u, along, limit)
     rounds = 0
     while True:

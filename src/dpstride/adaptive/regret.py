@@ -93,11 +93,11 @@ class _Judge(Candidates):
     """Uncertainty between the evaluated times, and what it and the samples mean for the chosen paths."""
 
     def _row_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """`unknown` of ln Σ e²; of learned variances, of what short steps cost and of what long ones do. [2, n]"""
+        """`unknown` of ln Σ e²; of learned variances, of what steps of each of `REACHES` cost. [3, n]"""
         where = np.searchsorted(self.grid, self.known)
         if not self.learned or self.grid.size == 1:  # a single time has no steps above 0
             error, worth = self._error_unknown(weights)
-            return np.stack([error, error]), worth
+            return np.stack([error] * len(REACHES)), worth
         missed = self._learned_misses()
         # The first time has no steps of its own; it is given the level of the second.
         of_reach = [
@@ -198,7 +198,7 @@ class _Judge(Candidates):
         error, error_worth = self._error_unknown(weights)
         decoder_error, decoder_worth = self._decoder_unknown(decoder)
         _, in_proportion = self.rough_decoder  # to Σ e²
-        still = np.ones((2, self.grid.size))
+        still = np.ones((len(REACHES), self.grid.size))
         estimate = self.table(self.steps(self.sizes, still), decoder[:, 0], max(budgets))
         chosen = [estimate.best(K) for K in budgets]
         gap = np.searchsorted(self.known, self.grid)  # of the candidates below known[gap] and above known[gap - 1]
@@ -206,7 +206,7 @@ class _Judge(Candidates):
         regret = np.empty((REPLICATES, len(budgets)))
         need = np.zeros(self.known.size)
         for r in range(REPLICATES):
-            factor = np.exp(row_error * moves[0, gap, r])  # short and long steps are off together
+            factor = np.exp(row_error * moves[0, gap, r])  # steps of all reaches are off together
             shifted = decoder[:, r + 1] + in_proportion * np.expm1(error * moves[1, gap, r])
             shifted += decoder_error * moves[2, gap, r]
             there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)

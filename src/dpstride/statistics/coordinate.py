@@ -26,12 +26,13 @@ SPREADS = 6.0  # and beyond so many of their median deviations
 MOST_BREAKS = 8
 
 
-def noise_coordinate(process: ForwardProcess, data_square: float, predicts: str = "x0") -> Array:
+def noise_coordinate(process: ForwardProcess, data_square: float, predicts: str = "x0", learned: bool = False) -> Array:
     """u = −ln(snr + c) at every grid index from 1, in which statistics are smooth; u[0] = −inf. ``data_square``: E Σ x_0².
 
     c = 0.1 / E Σ x_0² draws the far noise end together, where nothing of the data is visible and x̂_0 stops changing. That of
     an eps network does not: it is divided by f, so whatever the network errs by grows without end, and c is 0. v and flow are
-    mixtures of noise and data whose shares go on changing with f until the noise is all there is, and c is small.
+    mixtures of noise and data whose shares go on changing with f until the noise is all there is, and c is small. So it is
+    where the network has ``learned`` a variance, which may change with time as long as there are times.
     """
     u = np.full(process.T + 1, -np.inf)
     snr = (process.f[1:] / process.g[1:]) ** 2
@@ -42,7 +43,7 @@ def noise_coordinate(process: ForwardProcess, data_square: float, predicts: str 
         case "v" | "flow":
             flat = FLAT_BELOW * min(1.0 / square, square, MIXED)
         case _:
-            flat = FLAT_BELOW / square
+            flat = FLAT_BELOW * min(1.0 / square, MIXED) if learned else FLAT_BELOW / square
     # The second term keeps u rising where snr is so far below c that it is lost in rounding.
     u[1:] = -np.log(snr + flat) + 1e-9 * np.arange(process.T)
     return u

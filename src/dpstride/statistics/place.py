@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..options import LEARNED_RANGE
 from ..process import ForwardProcess
 from .artefact import Statistics
 from .coordinate import monotone_cubic, noise_coordinate
@@ -33,6 +34,12 @@ def check_evaluated(process: ForwardProcess, evaluated: npt.ArrayLike) -> Mask:
 def predicts_of(statistics: Statistics) -> str:
     """Target that the network of ``statistics`` predicts; statistics made by hand need not say, and have errors of x̂_0."""
     return str(statistics.model.get("predicts", "x0"))
+
+
+def coordinate_of(statistics: Statistics) -> Array:
+    """The coordinate in which rows of ``statistics`` are filled in, at every grid index."""
+    learned = statistics.model.get("variance") == LEARNED_RANGE
+    return noise_coordinate(statistics.process, float(statistics.data_square.mean()), predicts_of(statistics), learned)
 
 
 def interpolate(u: Array, values: Array, mask: Mask) -> Array:
@@ -62,7 +69,7 @@ class Place:
         wanted = np.full(mask.size, rows is None)
         if rows is not None:
             wanted[np.asarray(rows)] = True
-        u = noise_coordinate(statistics.process, float(statistics.data_square.mean()), predicts_of(statistics))
+        u = coordinate_of(statistics)
         known = np.flatnonzero(mask[1:]) + 1
         t = np.arange(mask.size)
         above = known[np.searchsorted(known, t)]
