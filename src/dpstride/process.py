@@ -24,6 +24,10 @@ TimeFunction = Callable[[Array], npt.ArrayLike]
 MAX_BETA = 0.999  # Nichol and Dhariwal's clip, which keeps the last steps of a cosine process from being singular.
 
 
+ARRAYS = ("f", "g", "times", "origin", "input_scale")  # of a process, as files keep them
+FACTS = ("kind", "name", "origin_T", "first_pair_variance")
+
+
 @dataclass(frozen=True, eq=False)
 class ForwardProcess:
     """``q(x_t given x_0) = N(f_t x_0, g_t² I)`` on the grid of T + 1 points; index 0 is clean data, T the prior end.
@@ -226,6 +230,18 @@ class ForwardProcess:
             origin=self.origin[kept],
             input_scale=self.input_scale[kept],
         )
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that files keep; with `facts` they are the whole process, but for functions of continuous time."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything else that files keep, as JSON values."""
+        return {name: getattr(self, name) for name in FACTS}
 
     # --- what it says -----------------------------------------------------------------------------------------------
 

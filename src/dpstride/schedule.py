@@ -19,7 +19,7 @@ import numpy.typing as npt
 from . import __version__
 from .fitted import Fitted
 from .options import DEFAULT_SAMPLER, GIVEN, Sampler
-from .process import ForwardProcess
+from .process import ARRAYS, FACTS, ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
 from .runs.writing import write_json
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-schedules"
 FORMAT_VERSION = 1
-PROCESS_PARTS = {
-    *("name", "kind", "origin_T", "first_pair_variance"),
-    *("f", "g", "times", "origin", "input_scale"),
-}
 LISTED = 256  # paths of up to this many steps are listed in the JSON; longer ones are bit masks
 
 
@@ -249,14 +245,8 @@ class ScheduleSet:
             "provenance": dict(self.provenance),
             "process": {
                 "name": process.name,
-                "kind": process.kind,
-                "origin_T": process.origin_T,
-                "first_pair_variance": process.first_pair_variance,
-                "f": process.f.tolist(),
-                "g": process.g.tolist(),
-                "times": process.times.tolist(),
-                "origin": process.origin.tolist(),
-                "input_scale": process.input_scale.tolist(),
+                **process.facts,
+                **{name: array.tolist() for name, array in process.arrays.items()},
             },
             "fitted": self.fitted.to_json(),
             "schedules": [self._entry(budget) for budget in self.budgets],
@@ -282,8 +272,8 @@ class ScheduleSet:
             )
         try:
             parts = document["process"]
-            if parts.keys() != PROCESS_PARTS:
-                wrong = sorted(PROCESS_PARTS ^ parts.keys())
+            if parts.keys() != {*FACTS, *ARRAYS}:
+                wrong = sorted({*FACTS, *ARRAYS} ^ parts.keys())
                 raise ValueError(f"the process has too much or too little: {wrong[0]!r:.80}")
             process = ForwardProcess(**parts)
             entries = {}

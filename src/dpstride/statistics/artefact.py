@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..options import LEARNED_RANGE
-from ..process import ForwardProcess
+from ..process import ARRAYS, ForwardProcess
 from ..reading.text import printable
 from ..runs.behaviour import Behaviour
 from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
@@ -270,12 +270,11 @@ def learned_decoder_nodes(process: ForwardProcess, t: int, size: int) -> Array:
 # --- safetensors -------------------------------------------------------------------------------------------------------
 
 _BINNED = ("residual_bins", "fraction_bins")
-_PROCESS = ("f", "g", "times", "origin", "input_scale")
 
 
 def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the metadata of a complete file."""
-    tensors = {f"process.{name}": getattr(statistics.process, name) for name in _PROCESS}
+    tensors = {f"process.{name}": array for name, array in statistics.process.arrays.items()}
     discretised, learned = statistics.data_range.levels is not None, statistics.fraction_bins is not None
     shapes = array_shapes(statistics.process, statistics.samples, discretised, learned, skipped=statistics.skipped)
     tensors |= {name: getattr(statistics, name) for name in shapes} | {"evaluated": statistics.evaluated}
@@ -285,12 +284,7 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     process = statistics.process
     metadata = {
         "T": process.T,
-        "process": {
-            "kind": process.kind,
-            "name": process.name,
-            "origin_T": process.origin_T,
-            "first_pair_variance": process.first_pair_variance,
-        },
+        "process": process.facts,
         "dims": statistics.dims,
         "data_range": statistics.data_range.describe(),
         "seed": statistics.seed,
@@ -305,7 +299,7 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
 
 def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
     """Put together what `to_tensors` took apart; a missing or misshapen part raises KeyError or ValueError."""
-    arrays: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
+    arrays: dict[str, Any] = {name: tensors[f"process.{name}"] for name in ARRAYS}
     process = ForwardProcess(**arrays, **metadata["process"])
     option = metadata["data_range"]
     data_range = DataRange.parse(tuple(option) if isinstance(option, list) else option)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..process import ForwardProcess
+from ..process import ARRAYS, ForwardProcess
 from ..runs.behaviour import Behaviour
 from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
 from .artefact import StatisticsFileError
@@ -20,7 +20,6 @@ from .artefact import StatisticsFileError
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-trajectory"
 FORMAT_VERSION = 1
-_PROCESS = ("f", "g", "times", "origin", "input_scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +50,12 @@ class Trajectory:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``path`` (safetensors with JSON metadata), atomically."""
-        process = self.process
-        tensors: Arrays = {f"process.{name}": getattr(process, name) for name in _PROCESS}
+        tensors: Arrays = {f"process.{name}": array for name, array in self.process.arrays.items()}
         tensors |= {name: getattr(self, name) for name in _TABLES}
         metadata = {name: getattr(self, name) for name in _FACTS}
         if self.behaviour is not None:
             metadata["behaviour"] = self.behaviour.to_dict()
-        metadata["process"] = {
-            "kind": process.kind,
-            "name": process.name,
-            "origin_T": process.origin_T,
-            "first_pair_variance": process.first_pair_variance,
-        }
+        metadata["process"] = self.process.facts
         header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
         write_arrays(Path(path), tensors, header)
 
@@ -80,7 +73,7 @@ class Trajectory:
             )
         try:
             metadata = json.loads(header["metadata"])
-            parts: dict[str, Any] = {name: tensors[f"process.{name}"] for name in _PROCESS}
+            parts: dict[str, Any] = {name: tensors[f"process.{name}"] for name in ARRAYS}
             fields: dict[str, Any] = {name: tensors[name] for name in _TABLES}
             fields |= {name: metadata[name] for name in _FACTS}
             if "behaviour" in metadata:
