@@ -298,7 +298,7 @@ def test_a_table_without_a_finite_path_says_so(statistics: Statistics) -> None:
     closed = costs.L.copy()
     closed[30] = np.inf
     with pytest.raises(ValueError, match="Every path from T = 30 to 0 with at most 30 steps has infinite cost"):
-        solve(dataclasses.replace(costs, L=closed))
+        solve(dataclasses.replace(costs, table=closed))
 
 
 def test_bits_per_dim_are_nats_over_dims_and_ln_2(statistics: Statistics) -> None:

@@ -100,7 +100,7 @@ def estimate_adaptively(
     from ..statistics.data import Samples
     from ..statistics.estimate import estimate_samples
 
-    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite)
+    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     options = check_options(denoiser.process, denoiser.variance, variance, decoder)
     wanted = check_budgets(budgets, denoiser.process.T, decoder)
     gathered = Samples.read(data, samples, data_range)

@@ -217,11 +217,11 @@ class _Judge(Candidates):
                 need[gap[path[-2] - 1]] += (decoder_error + in_proportion * error)[path[-2] - 1]
         open_gaps = np.flatnonzero(np.diff(self.known) > 1) + 1
         return Belief(
-            budgets,
-            regret / (self.dims * LN2),
-            np.stack([self.known[open_gaps - 1], self.known[open_gaps]], axis=1),
-            need[open_gaps] / (REPLICATES * self.dims * LN2),
-            (row_worth | error_worth | decoder_worth)[open_gaps],
+            budgets=budgets,
+            regret=regret / (self.dims * LN2),
+            gaps=np.stack([self.known[open_gaps - 1], self.known[open_gaps]], axis=1),
+            weights=need[open_gaps] / (REPLICATES * self.dims * LN2),
+            worth=(row_worth | error_worth | decoder_worth)[open_gaps],
         )
 
     def _resampled(self, rng: np.random.Generator) -> Array:

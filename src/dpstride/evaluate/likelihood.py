@@ -57,6 +57,7 @@ def bits_per_dim(
     heldout: Any,
     schedule: Schedule,
     seed: int = 1,
+    *,
     variance: Variance | None = None,
     decoder: Decoder | None = None,
     samples: int | None = None,
@@ -75,7 +76,7 @@ def bits_per_dim(
     how = Execution(seed, batch_size, progress)
     process = denoiser.process
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
-    options = resolve_options(denoiser, schedule, variance, decoder, cdf)
+    options = resolve_options(denoiser, schedule, variance=variance, decoder=decoder, cdf=cdf)
     check_fitted(fitted, variance=options.variance, decoder=options.decoder)
     data = Samples.read(heldout, samples, data_range)
     chain = _ReverseChain(process, steps, options, fitted, data.data_range)

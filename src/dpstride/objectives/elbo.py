@@ -35,7 +35,7 @@ def elbo_costs(
             statistics; by default `optimal` options are fitted here.
         cdf: "exact", or "tanh" for comparing with improved-diffusion's figures.
     """
-    options = check_options(statistics.process, statistics.model["variance"], variance, decoder, cdf)
+    options = check_options(statistics.process, statistics.model["variance"], variance, decoder, cdf=cdf)
     process = statistics.process
     if fitted is not None:
         _check_fitted(fitted, options, process.T)
@@ -66,7 +66,7 @@ def elbo_costs(
 def heldout_costs(heldout: Statistics, options: CostOptions, fitted: Fitted) -> StepCosts:
     """The table of other data than those that chose the paths, with the options and fitted numbers of these."""
     known = fitted if fitted_numbers(options) else None
-    return elbo_costs(heldout, options.variance, options.decoder, known, options.cdf)
+    return elbo_costs(heldout, options.variance, options.decoder, known, cdf=options.cdf)
 
 
 def check_options(
