@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpstride import Denoiser, ForwardProcess, even_stride, sample
-from dpstride.evaluate import stream
+from dpstride.evaluate import stream, unit_store
 from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
 from dpstride.evaluate.sampling import Chain
 from dpstride.evaluate.stream import image_features, load_features, sample_features, sample_stream
@@ -157,7 +157,7 @@ def test_units_are_walked_in_threads_and_what_stops_one_stops_all(tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         sample_features(chain(stopped), EXTRACTOR, 16, tmp_path / "g", batch_size=4)
     assert stopped.calls < K + 5  # the other thread did not go on to its end
-    assert list((tmp_path / "g.progress").glob(stream.STATES))  # but wrote down where it was
+    assert list((tmp_path / "g.progress").glob(unit_store.STATES))  # but wrote down where it was
     again = Network()
     found = sample_features(chain(again), EXTRACTOR, 16, tmp_path / "g", batch_size=4)
     assert found is not None
@@ -231,7 +231,7 @@ def test_a_damaged_file_is_refused_and_a_damaged_state_is_not_trusted(
     monkeypatch.setattr(stream, "STATE_SECONDS", -1.0)
     with pytest.raises(KeyboardInterrupt):
         sample_features(chain(Network(stop_at=4)), EXTRACTOR, 3, tmp_path / "f")
-    (state,) = (tmp_path / "f.progress").glob(stream.STATES)
+    (state,) = (tmp_path / "f.progress").glob(unit_store.STATES)
     content = bytearray(state.read_bytes())
     content[-1] ^= 1
     state.write_bytes(content)

@@ -13,15 +13,17 @@ import pytest
 import torch
 
 from dpstride import Denoiser, ForwardProcess, Lines, ScheduleSet, StepCosts, elbo_costs, estimate, solve
+from dpstride.objectives import engine
 from dpstride.objectives.continuous import continuous_costs
 from dpstride.objectives.mixed import mixed_costs
 from dpstride.objectives.schedules import best_schedules
 from dpstride.objectives.trajectory import trajectory_costs
 from dpstride.statistics.trajectory import estimate_trajectory
-from gaussian import LN2, MixtureNetwork, mixture_data, paths_of
+from gaussian import LN2, MixtureNetwork, ideal_statistics, mixture_data, paths_of
 
 MEANS = np.array([[0.7, -0.4, 0.1], [-0.6, 0.5, 0.9], [0.0, -0.9, -0.7]])
 T, DIMS, WEIGHT = 9, 3, 5.0
+VARIANCES: Any = ("posterior", "upper", "optimal")
 
 
 def lines_of(costs: StepCosts) -> StepCosts:
@@ -118,6 +120,24 @@ def test_lines_give_what_their_table_gives(objectives: dict[str, StepCosts]) -> 
     for K in range(1, T + 1):
         assert solve(lines).path(K) == solve(elbo).path(K)
         assert solve(lines).bpd(K) == pytest.approx(solve(elbo).bpd(K), rel=1e-12)
+
+
+def test_fine_grids_take_lines_where_costs_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = ForwardProcess.vp_linear(60)
+    statistics = ideal_statistics(process, np.array([0.4, -0.8]), np.array([0.25, 1.0]))
+    tables = {
+        options: elbo_costs(statistics, *options) for options in itertools.product(VARIANCES, ("upper", "respaced"))
+    }
+    monkeypatch.setattr(engine, "FINE", 59)
+    for options, table in tables.items():
+        costs = elbo_costs(statistics, *options)
+        assert (costs.lines is not None) == (options == ("posterior", "upper"))
+        below = np.tri(61, k=-1, dtype=bool)
+        assert costs.L[below] == pytest.approx(table.L[below], rel=1e-9)
+        lines, plain = best_schedules(costs), best_schedules(table)
+        assert lines.budgets == plain.budgets
+        assert [lines[K].bpd for K in lines.budgets] == pytest.approx([plain[K].bpd for K in lines.budgets], rel=1e-12)
+        assert costs.path_bpd(lines[9].steps) == pytest.approx(table.path_bpd(lines[9].steps), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,7 +25,7 @@ def elbo_costs(
     fitted: Fitted | None = None,
     cdf: Cdf = DEFAULT_CDF,
 ) -> StepCosts:
-    """The table L[t, s] of negative ELBO terms in nats, [T + 1, T + 1].
+    """The table L[t, s] of negative ELBO terms in nats, [T + 1, T + 1]; lines on grids of over 8,192 steps where they are.
 
     Args:
         statistics: from `estimate`.
@@ -40,10 +40,12 @@ def elbo_costs(
     if fitted is not None:
         _check_fitted(fitted, options, process.T)
     engine = ElboEngine(statistics, options, fitted)
-    L, pairs = engine.table()
+    lines = engine.lines()
+    L, pairs = engine.table() if lines is None else (None, None)
     return StepCosts(
         process=process,
         table=L,
+        lines=lines,
         dims=statistics.dims,
         options=options.to_dict(),
         pairs=pairs,

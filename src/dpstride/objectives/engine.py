@@ -20,11 +20,13 @@ from .. import decoders, variances
 from ..decoders.curve import decoder_blocks_at, decoder_curve
 from ..fitted import Fit, Fitted
 from ..options import EXACT, CostOptions
+from ..solver.costs import Lines
 from ..statistics.artefact import Statistics
 from ..statistics.decoder import gaussian_nats
 from ..variances import Errors, Steps
 from ..variances.fractions import fraction_blocks, fraction_blocks_at, fraction_means
 
+FINE = 8192  # steps of a grid above which its table, 0.5 GB, is done without if it can be
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Path = Sequence[int] | Indices
@@ -93,6 +95,14 @@ class ElboEngine:
             return L, self.pairs(L, map(self.decoder_row, range(1, T)))
         L[1:, 0] = [self.decoder_nats(t) for t in range(1, T + 1)]
         return L, None
+
+    def lines(self) -> Lines | None:
+        """The costs of a fine grid without a table, where they are lines; None for others, and for grids that are not fine."""
+        T = self.process.T
+        if not (self.variance.in_lines and T > FINE) or self.decoder.couples:
+            return None
+        last = [np.inf, *(self.decoder_nats(t) for t in range(1, T + 1))]
+        return Lines(self.process.snr, self.statistics.squared_error.mean(axis=1), np.array(last))
 
     def pairs(self, L: Array, decoder_rows: Iterable[Array]) -> Array:
         """Costs of the last two steps t2 → t1 → 0, given those of steps and `decoder_row` of each t1."""

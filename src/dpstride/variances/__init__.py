@@ -69,12 +69,14 @@ class ReverseVariance:
         value: variance of p(x_s given x_t) for process, t, s, φ and fitted numbers: a number, or one per element of φ.
         learned: it reads φ, what the network says of the variance.
         fit: numbers that are fitted for it, if any.
+        in_lines: costs are ½ Δ E Σ e², lines in snr, so that fine grids need no table.
     """
 
     nats: Callable[[Steps, Errors, Fitted], Array]
     value: Callable[[ForwardProcess, int, int, Any, Fitted], Any]
     learned: bool = False
     fit: Fit | None = None
+    in_lines: bool = False
 
     @property
     def unread(self) -> tuple[str, ...]:

@@ -20,4 +20,4 @@ def _value(process: ForwardProcess, t: int, s: int, fraction: Any, fitted: Fitte
     return float(process.posterior_variance(t, s))
 
 
-VARIANCE = ReverseVariance(_nats, _value)
+VARIANCE = ReverseVariance(_nats, _value, in_lines=True)
