@@ -18,6 +18,8 @@ _HOME = {
     "NonFiniteError": "denoiser",
     "estimate": "statistics.estimate",
     "read_data": "statistics.files",
+    "check": "checking.run",
+    "Check": "checking.outcome",
     "Statistics": "statistics.artefact",
     "StatisticsFileError": "statistics.artefact",
     "Schedule": "schedule",
@@ -66,6 +68,8 @@ __all__ = ["__version__", *_HOME]
 if TYPE_CHECKING:
     from .adaptive.loop import estimate_adaptively as estimate_adaptively
     from .adaptive.report import AdaptiveReport as AdaptiveReport
+    from .checking.outcome import Check as Check
+    from .checking.run import check as check
     from .denoiser import Denoiser as Denoiser
     from .denoiser import NonFiniteError as NonFiniteError
     from .denoiser import Prediction as Prediction

@@ -226,6 +226,11 @@ class Denoiser:
         return digest_of(self.network, self._plain)
 
     @property
+    def times_fed(self) -> Tensor:
+        """What the network is fed as time at every grid index [T + 1]; whole numbers or floats, index 0 unused."""
+        return self._time.clone()
+
+    @property
     def autocast_now(self) -> torch.dtype | None:
         """The lower precision in which torch runs what it sees fit: from `faster`, or a torch.autocast around the call."""
         return self.autocast or autocast_in_force(self.device)

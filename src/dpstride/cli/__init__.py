@@ -19,6 +19,7 @@ from ..integrations.command import export_command
 from ..reading.text import one_line
 from ..runs.launched import launch_size
 from ..training.command import train_command
+from .check import check_command
 from .completion import completion_command
 from .console import complain, say_warning
 from .demo import demo_command
@@ -53,6 +54,7 @@ def cli() -> None:
 for _command in (
     find_command,
     demo_command,
+    check_command,
     estimate_command,
     solve_command,
     evaluate_command,

@@ -1,0 +1,97 @@
+"""Stage 3. Two descriptions beside each other: the paired difference of what they cost, in bits/dim.
+
+In continuous time the ELBO is ½ ∫ snr · m d(log snr) nats per dimension (Kingma et al. 2021), m being the mean squared error
+of x̂_0: the area under the error of the implied ε over log-SNR. So the area between two error curves, over the noise
+levels that both descriptions have, is what one costs more than the other. An error above 1 counts as 1: no network at all
+would do as well there. (A network trained on x_0 may be off by a hundred times that next to clean data, and any description
+that leaves its output out would look better.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from .description import Array
+from .measure import Indices, Measured
+
+SIGMAS = 3.0  # standard errors that decide
+FEW = 8  # samples, below which their spread is hardly known
+_TAIL = float(norm.sf(SIGMAS))
+LEAST_OVERLAP = 1.0  # of log-SNR ranges, for a comparison
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the second description costs more than the first, bits/dim, with its standard error over samples.
+
+    ``sigmas`` is how many standard errors it lies from 0: those of the mean difference, or of the mean logarithm of the
+    ratio where that is clearer, because a few samples may make most of the difference and yet all agree on its sign.
+    """
+
+    mean: float
+    standard_error: float
+    sigmas: float = math.inf
+
+    @property
+    def deciding_error(self) -> float:
+        """Standard error that the clearer of the two tests amounts to."""
+        return min(self.standard_error, abs(self.mean) / self.sigmas) if self.sigmas > 0.0 else self.standard_error
+
+    def at_least(self, sigmas: float) -> float:
+        """Lower end of the interval."""
+        return self.mean - sigmas * self.deciding_error
+
+    def at_most(self, sigmas: float) -> float:
+        """Upper end of the interval."""
+        return self.mean + sigmas * self.deciding_error
+
+
+def difference(
+    first: tuple[Measured, int], second: tuple[Measured, int], levels: Indices, draws: int
+) -> Difference | None:
+    """Cost of ``second`` above ``first`` (each a reading of what was measured), or None where they hardly overlap."""
+    (at_first, errors_first), (at_second, errors_second) = (
+        measured.of(reading, levels, draws) for measured, reading in (first, second)
+    )
+    low, high = max(at_first[0], at_second[0]), min(at_first[-1], at_second[-1])
+    if high - low < LEAST_OVERLAP:
+        return None
+    nodes = np.unique(np.concatenate([[low, high], at_first, at_second]))
+    nodes = nodes[(nodes >= low) & (nodes <= high)]
+    samples = np.arange(draws) % len(first[0].meter.data)
+    return paired(area(at_first, errors_first, nodes), area(at_second, errors_second, nodes), samples)
+
+
+def paired(first: Array, second: Array, samples: Indices) -> Difference | None:
+    """Mean of second − first [draws] with its standard error; draws of one sample with several noises count as one."""
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return None
+    counts = np.bincount(samples)
+    first, second = (np.bincount(samples, each) / counts for each in (first, second))
+    gap = second - first
+    if len(gap) < 2:
+        return Difference(float(gap.mean()), math.inf, 0.0)
+    # Few samples say little about their own spread: as many standard errors as give the same confidence.
+    widening = float(student.isf(_TAIL, len(gap) - 1)) / SIGMAS if len(gap) < FEW else 1.0
+    error, ratio = (
+        _error(each) * widening for each in (gap, np.log(np.maximum(second, 1e-12) / np.maximum(first, 1e-12)))
+    )
+    logarithm = float(np.log(np.maximum(second, 1e-12) / np.maximum(first, 1e-12)).mean())
+    agree = logarithm * gap.mean() > 0.0 and ratio > 0.0
+    return Difference(float(gap.mean()), error, abs(logarithm) / ratio if agree else 0.0)
+
+
+def _error(values: Array) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def area(at: Array, errors: Array, nodes: Array) -> Array:
+    """Bits/dim [draws]: half the area under errors [levels, draws] over log-SNR, by straight lines."""
+    tamed = errors / np.maximum(errors.mean(axis=1, keepdims=True), 1.0)
+    values = np.stack([np.interp(nodes, at, column) for column in tamed.T], axis=1)
+    return np.asarray(0.5 * np.trapezoid(values, nodes, axis=0) / math.log(2.0))

@@ -1,0 +1,179 @@
+"""Stage 3. Errors of the network under one way to feed it: noise levels × draws, for every reading of the output at once.
+
+All ways are measured at the same noise levels of the same data with the same noise, so that differences between them are
+paired. The error is that of the implied ε, snr · mean (x_0 − x̂_0)²: 1 for the guess x̂_0 = x_t/f, at every noise level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..denoiser import Denoiser
+from ..fingerprint import parts_of
+from ..process import ForwardProcess
+from ..statistics.data import Samples
+from ..statistics.noise import standard_normal
+from .description import Array, Inputs, Reading
+
+Indices = npt.NDArray[np.int64]
+
+
+class Meter:
+    """Runs the network of ``denoiser`` on ``data`` as any `Inputs` say, and counts its evaluations."""
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        data: Samples,
+        readings: tuple[Reading, ...],
+        targets: Array,
+        seed: int,
+        batch_size: int,
+        draws: int,
+    ) -> None:
+        self.denoiser, self.data, self.readings = denoiser, data, readings
+        self.targets = targets  # log-SNR, falling
+        self.seed, self.batch_size, self.draws = seed, batch_size, draws
+        self.evaluations = 0
+        self.dtype = denoiser.dtype
+        self.modules = [part for part in parts_of(denoiser.network) if isinstance(part, nn.Module)]
+
+    def clean(self, draw: Indices, inputs: Inputs) -> tuple[Tensor, Any]:
+        """Data of these draws in the network's units, and their conditioning."""
+        batch = self.data.take((draw % len(self.data)).tolist()).batch(
+            0, len(draw), self.denoiser.device, self.denoiser.algebra_dtype
+        )
+        channels = (1, -1, *[1] * (batch.x.ndim - 2)) if inputs.scale.size > 1 else (1,) * batch.x.ndim
+        scale, shift = (torch.from_numpy(a).to(batch.x).reshape(channels) for a in (inputs.scale, inputs.shift))
+        y = scale * batch.x + shift
+        return (y if inputs.arrange is None else inputs.arrange(y)), batch.conditioning
+
+    def noise(self, level: Indices, draw: Indices, inputs: Inputs) -> Tensor:
+        """The noise of each (level, draw), arranged as the data are."""
+        drawn = [
+            standard_normal(self.seed, "probe", int(k), int(i), 1, self.data.shape)
+            for k, i in zip(level, draw, strict=True)
+        ]
+        noise = torch.cat(drawn).to(device=self.denoiser.device, dtype=self.denoiser.algebra_dtype)
+        return noise if inputs.arrange is None else inputs.arrange(noise)
+
+    def caller(self, inputs: Inputs, index: Indices) -> Denoiser:
+        """The network fed as ``inputs`` say, at numbers 1, 2, … of ``index``, with its output returned as it is."""
+        times = inputs.time[index]
+        fed = [int(time) for time in times] if inputs.whole else [float(time) for time in times]
+        caller = Denoiser(
+            self.denoiser.network,
+            ForwardProcess.rectified_flow(len(index)),  # only counts the levels: x_t is made here
+            predicts="x0",
+            variance=self.denoiser.variance,
+            clip=None,
+            shape=self.data.shape,
+            device=self.denoiser.device,
+            time_input=lambda i: fed[i - 1],
+            dtype=self.dtype,
+        )
+        return caller if self.denoiser.autocast is None else caller.faster(autocast=self.denoiser.autocast)
+
+
+class Measured:
+    """Errors [readings, levels, draws] under one `Inputs`, NaN where the network has not run."""
+
+    def __init__(self, meter: Meter, inputs: Inputs) -> None:
+        self.meter, self.inputs = meter, inputs
+        log_snr = inputs.log_snr[1:]
+        self.index: Indices = 1 + np.array([int(np.abs(log_snr - target).argmin()) for target in meter.targets])
+        self.log_snr = inputs.log_snr[self.index]
+        self.errors = np.full((len(meter.readings), len(self.index), meter.draws), np.nan)
+
+    def ensure(self, levels: Indices, draws: int) -> None:
+        """Run the network wherever it has not yet at these levels and the first ``draws`` draws."""
+        # Two targets may fall on one grid index; the network runs once for both.
+        first = {int(index): int(k) for k, index in reversed(list(enumerate(self.index)))}
+        wanted = sorted({first[int(self.index[k])] for k in levels})
+        todo = [(k, i) for k in wanted for i in range(draws) if np.isnan(self.errors[0, k, i])]
+        with _mode(self.meter.modules, self.inputs.training):
+            caller = self.meter.caller(self.inputs, self.index) if todo else None
+            if self.inputs.training:
+                for module in self.meter.modules:
+                    module.train()
+            for start in range(0, len(todo), self.meter.batch_size):
+                assert caller is not None
+                self._pass(caller, np.array(todo[start : start + self.meter.batch_size]))
+        for k in levels:
+            self.errors[:, k] = self.errors[:, first[int(self.index[k])]]
+
+    def _pass(self, caller: Denoiser, pairs: Indices) -> None:
+        meter, inputs = self.meter, self.inputs
+        level, draw = pairs[:, 0], pairs[:, 1]
+        y, conditioning = meter.clean(draw, inputs)
+        eps = meter.noise(level, draw, inputs)
+        per_sample = (-1, *[1] * (y.ndim - 1))
+        f, g, input_scale = (
+            torch.from_numpy(array[self.index[level]]).to(y).reshape(per_sample)
+            for array in (inputs.f, inputs.g, inputs.input_scale)
+        )
+        x_t = f * y + g * eps
+        prediction = caller(input_scale * x_t, torch.from_numpy(level + 1), conditioning)
+        meter.dtype = caller.dtype
+        meter.evaluations += len(pairs)
+        halves = [prediction.x0_hat]
+        if prediction.fraction is not None:
+            halves.append(2.0 * prediction.fraction - 1.0)
+        snr = (f / g).flatten() ** 2
+        for number, reading in enumerate(meter.readings):
+            x0_hat = reading(halves[reading.half], x_t, f, g)
+            squared = (y - x0_hat).flatten(1).square().mean(1)
+            self.errors[number, level, draw] = (snr * squared).cpu().numpy()
+
+    def linear_errors(self, levels: Indices, draws: int, mean: Array, variance: Array) -> Array:
+        """Errors [levels, draws] of the best linear denoiser that knows mean and variance of every dimension [*shape]."""
+        errors = np.empty((len(levels), draws))
+        plain = replace(self.inputs, scale=np.ones(1), shift=np.zeros(1), arrange=None)
+        y, _ = self.meter.clean(np.arange(draws), plain)
+        centre, spread = (torch.from_numpy(each).to(y) for each in (mean, variance))
+        for row, k in enumerate(levels):
+            noise = self.meter.noise(np.full(draws, k), np.arange(draws), plain)
+            snr = math.exp(self.log_snr[k])
+            gain = snr * spread / (1.0 + snr * spread)  # of x_t/f = y + eps/sqrt(snr)
+            x0_hat = centre + gain * (y + noise / math.sqrt(snr) - centre)
+            errors[row] = (snr * (y - x0_hat).flatten(1).square().mean(1)).cpu().numpy()
+        return errors
+
+    @property
+    def draws(self) -> int:
+        """Draws that were measured at every level."""
+        return int((~np.isnan(self.errors[0])).all(axis=0).sum())
+
+    def of(self, reading: int, levels: Indices, draws: int) -> tuple[Array, Array]:
+        """Log-SNR [levels], rising, and errors [levels, draws] of a reading."""
+        order = np.argsort(self.log_snr[levels], kind="stable")
+        chosen = levels[order]
+        return self.log_snr[chosen], self.errors[reading][chosen][:, :draws]
+
+
+@contextmanager
+def _mode(modules: list[nn.Module], training: bool) -> Iterator[None]:
+    """Leave every module as it was: its mode, its buffers, and the random numbers that dropout draws."""
+    if not training:
+        yield
+        return
+    modes = [(part, part.training) for module in modules for part in module.modules()]
+    buffers = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            for part, mode in modes:
+                part.training = mode
+            with torch.no_grad():
+                for buffer, kept in buffers:
+                    buffer.copy_(kept)

@@ -1,0 +1,91 @@
+"""Stage 3. The outcome of a check: a verdict, the numbers behind it, and both in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Verdict = Literal["fits", "better", "untrained"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A description in words and what it costs above the declared one, bits/dim (negative: it is better)."""
+
+    label: str
+    bits_per_dim: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.bits_per_dim:+.3f} ± {self.standard_error:.3f})"
+
+
+@dataclass(frozen=True)
+class Level:
+    """Error of the implied ε at grid index ``t``, declared and under the best description."""
+
+    t: int
+    declared: float
+    best: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """What `check` found; print it, or look at `verdict`."""
+
+    verdict: Verdict
+    model: str
+    declared: str  # description in words
+    changes: tuple[str, ...] = ()  # that make the better description, in words
+    remedies: tuple[str, ...] = ()
+    gain: float = 0.0  # bits/dim that the better description saves
+    gain_error: float = 0.0
+    level: Level | None = None  # where the two differ most
+    tied: tuple[str, ...] = ()  # descriptions that cannot be told from the best one
+    tried: tuple[Cost, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    area: float = 0.0  # bits/dim under the error curve of the best description
+    gaussian: float = 0.0  # the same of a Gaussian with the data's means and variances
+    evaluations: int = 0
+    draws: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing better than the declared description was found."""
+        return self.verdict == "fits"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one or two sentences."""
+        if self.verdict == "untrained":
+            return (
+                f"This network knows no more about these data than their means and variances do ({self.area:.2f} against "
+                f"{self.gaussian:.2f} bits/dim), however it is described: it is untrained, was trained on other data, or is "
+                "used in a way that is not among those tried."
+            )
+        if self.verdict == "better":
+            where = ""
+            if self.level is not None:
+                where = (
+                    f" The error of the implied noise at t = {self.level.t} would be {self.level.best:.2g} instead of "
+                    f"{self.level.declared:.2g}."
+                )
+            return (
+                f"{' and '.join(self.changes)} would explain this network better, by {self.gain:.3g} ± "
+                f"{self.gain_error:.1g} bits/dim.{where}"
+            )
+        return "No other description explains this network better."
+
+    def __str__(self) -> str:
+        lines = [f"{self.model}: {self.declared}", self.sentence]
+        lines += [f"  remedy: {remedy}" for remedy in self.remedies]
+        if self.tied:
+            lines.append(f"Cannot be told apart from {'that' if self.changes else 'it'}: {'; '.join(self.tied)}.")
+        lines += list(self.notes)
+        lines.append(f"{self.evaluations} network evaluations, {self.draws} samples.")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self) | {"ok": self.ok, "sentence": self.sentence}

@@ -1,0 +1,191 @@
+"""Stage 3. `check`: the declared description of a model against the usual others, on some hundred evaluations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..denoiser import Denoiser
+from ..fingerprint import parts_of
+from ..statistics.data import Samples
+from ..statistics.noise import check_seed
+from .compare import SIGMAS, Difference, area, paired
+from .description import Array, Facts, Inputs, Reading
+from .kinds import CHANGES, readings_for
+from .measure import Meter
+from .outcome import Check, Cost, Level
+from .search import Arm, Found, Search
+
+LEVELS = 10
+LEAST_LOG_SNR = -5.0  # of data with variance 1; below it hardly anything is left to pay for
+# Draws at first and at most, for samples of SMALL dimensions and more; fewer dimensions say less each, and take more draws.
+SMALL, DRAWS, MOST_DRAWS, MOST_TIMES = 512, 8, 32, 4
+FACTS_FROM = 1024  # samples for the data's means and variances
+WORSE_THAN_GAUSSIAN = 0.01  # of the Gaussian's area: an exact denoiser of Gaussian data has 0
+
+
+def check(
+    denoiser: Denoiser,
+    data: Any,
+    seed: int = 0,
+    batch_size: int = 64,
+    data_range: object = "uint8",
+    progress: bool = True,
+) -> Check:
+    """Other descriptions of the model that would explain its network better, if there are any.
+
+    The network's outputs are scored under every ``predicts`` and sign, other time inputs, processes, data scales, channel
+    orders and modes, at ten noise levels of the same samples with the same noise; see docs/check.md. A description is only
+    called better if it is so by 3 standard errors of the paired difference and 0.005 bits/dim.
+
+    Args:
+        denoiser: the model as declared. Its network is left as it is.
+        data: as `estimate` takes it; up to 32 samples are passed through the network, some hundred evaluations in all.
+        seed: random seed for the noise and the choice of samples.
+        batch_size: samples per network pass.
+        data_range: as `estimate` takes it.
+        progress: show a progress bar (only ever on a terminal).
+    """
+    seed = check_seed(seed)
+    gathered = Samples.read(data, None, data_range)
+    order = np.random.default_rng(seed).permutation(len(gathered))
+    facts, moments = _facts(denoiser, gathered.take(order[:FACTS_FROM].tolist()))
+    inputs, readings = declared_inputs(denoiser), readings_for(denoiser.variance == "learned_range")
+    times = float(np.clip(math.sqrt(SMALL / math.prod(gathered.shape)), 1.0, MOST_TIMES))
+    draws = round(times * MOST_DRAWS)
+    chosen = gathered.take(order[:draws].tolist())
+    meter = Meter(denoiser, chosen, readings, _targets(inputs, moments[1]), seed, batch_size, draws)
+    with tqdm(desc="check", unit=" descriptions", disable=None if progress else True, leave=False) as bar:
+        search = Search(meter, facts, CHANGES, round(min(times, 2.0) * DRAWS), bar.update)
+        found = search.run(inputs, _declared_reading(readings, denoiser))
+    return _outcome(denoiser, search, found, moments)
+
+
+def declared_inputs(denoiser: Denoiser) -> Inputs:
+    """What the network is fed as declared."""
+    process = denoiser.process
+    times = denoiser.times_fed
+    return Inputs(
+        f=process.f,
+        g=process.g,
+        input_scale=process.input_scale,
+        time=times.double().cpu().numpy(),
+        whole=not times.is_floating_point(),
+        scale=np.ones(1),
+        shift=np.zeros(1),
+    )
+
+
+def _declared_reading(readings: tuple[Reading, ...], denoiser: Denoiser) -> int:
+    return next(i for i, each in enumerate(readings) if each.is_plain and each.predicts == denoiser.predicts)
+
+
+def _targets(inputs: Inputs, variances: Array) -> Array:
+    """Log-SNR of the noise levels, even, from the least noise on."""
+    log_snr = inputs.log_snr[1:]
+    least = LEAST_LOG_SNR - math.log(max(float(variances.mean()), 1e-300))
+    lowest = max(float(log_snr[-1]), least)
+    if lowest >= log_snr[0]:
+        raise ValueError(
+            f"The least noise of this process has log-SNR {log_snr[0]:.1f}, below which nothing is left to be told apart "
+            f"(above {least:.1f} is needed). Check the process: betas and alpha_bar are easily exchanged."
+        )
+    wanted = np.linspace(float(log_snr[0]), lowest, LEVELS)
+    index = np.unique([int(np.abs(log_snr - each).argmin()) for each in wanted])
+    return np.asarray(log_snr[index])
+
+
+def _facts(denoiser: Denoiser, data: Samples) -> tuple[Facts, tuple[Array, Array]]:
+    """What changes may ask, and mean and variance of every dimension."""
+    x = data.batch(0, len(data), torch.device("cpu"), torch.float64).x
+    known = data.data_range
+    channels = x.shape[1] if x.ndim > 2 else 1
+    by_channel = x.transpose(0, 1).reshape(channels, -1) if x.ndim > 2 else x.reshape(1, -1)
+    process = denoiser.process
+    facts = Facts(
+        shape=data.shape,
+        levels=known.levels,
+        low=known.low if known.levels is not None else float(x.min()),
+        high=known.high if known.levels is not None else float(x.max()),
+        mean=by_channel.mean(1).numpy(),
+        std=by_channel.std(1, correction=0).numpy(),
+        T=process.origin_T,
+        origin=process.origin,
+        times=process.times,
+        continuous=process.kind == "continuous",
+        has_modules=any(isinstance(part, torch.nn.Module) for part in parts_of(denoiser.network)),
+    )
+    return facts, (x.mean(0).numpy(), x.var(0, correction=0).numpy())
+
+
+def _outcome(denoiser: Denoiser, search: Search, found: Found, moments: tuple[Array, Array]) -> Check:
+    best = found.best
+    worse, areas, gaussian = _beside_gaussian(search, best, found.draws, moments)
+    if worse is not None and worse.at_least(SIGMAS) <= WORSE_THAN_GAUSSIAN * gaussian < worse.at_most(SIGMAS):
+        best.measured.ensure(search.levels, search.meter.draws)
+        worse, areas, gaussian = _beside_gaussian(search, best, search.meter.draws, moments)
+    better = best is not found.declared
+    untrained = worse is not None and _knows_nothing(worse, gaussian, better)
+    reading = search.meter.readings[best.reading]
+    changes = [change.label for change in best.changes]
+    remedies = [change.remedy for change in best.changes]
+    if best.reading != search.declared_reading:
+        changes.insert(0, reading.label)
+        remedies.insert(0, reading.remedy)
+    tried = [Cost(label, cost.mean, cost.standard_error) for label, cost in found.costs.items()]
+    return Check(
+        verdict="untrained" if untrained else "better" if better else "fits",
+        model=denoiser.name,
+        declared=repr(denoiser).rpartition(": ")[2].rstrip(">"),
+        changes=() if untrained else tuple(changes),
+        remedies=() if untrained else tuple(remedies),
+        gain=0.0 if untrained else found.gain.mean,
+        gain_error=0.0 if untrained else found.gain.standard_error,
+        level=_level(search, found) if better and not untrained else None,
+        tied=() if untrained else tuple(search.label(arm, best) for arm in found.tied),
+        tried=tuple(sorted(tried, key=lambda cost: cost.bits_per_dim)),
+        refused=found.refused,
+        area=areas,
+        gaussian=gaussian,
+        evaluations=search.meter.evaluations,
+        draws=found.draws,
+    )
+
+
+def _beside_gaussian(
+    search: Search, arm: Arm, draws: int, moments: tuple[Array, Array]
+) -> tuple[Difference | None, float, float]:
+    """Cost above the best linear denoiser that knows means and variances, and both, bits/dim."""
+    at, errors = arm.measured.of(arm.reading, search.levels, draws)
+    order = np.argsort(arm.measured.log_snr, kind="stable")
+    linear = arm.measured.linear_errors(order, draws, *moments)
+    areas, gaussian = area(at, errors, at), area(at, linear, at)
+    worse = paired(gaussian, areas, np.arange(draws) % len(search.meter.data))
+    return worse, float(areas.mean()), float(gaussian.mean())
+
+
+def _knows_nothing(worse: Difference, gaussian: float, changed: bool) -> bool:
+    """Whether the best description is worse than the Gaussian; or had to be looked for and is no better than that."""
+    least = WORSE_THAN_GAUSSIAN * gaussian
+    return worse.at_least(SIGMAS) > least or (changed and worse.at_most(SIGMAS) > -least)
+
+
+def _level(search: Search, found: Found) -> Level | None:
+    """Where the better description differs most from the declared one."""
+    declared, best = found.declared, found.best
+    at, errors = (
+        each.mean(1) if each.ndim > 1 else each for each in best.measured.of(best.reading, search.levels, found.draws)
+    )
+    at_declared, errors_declared = declared.measured.of(declared.reading, search.levels, found.draws)
+    inside = (at_declared >= at[0]) & (at_declared <= at[-1])
+    if not inside.any():
+        return None
+    fitted = np.interp(at_declared, at, errors)
+    gap = np.where(inside, errors_declared.mean(1) - fitted, -np.inf)
+    k = int(gap.argmax())
+    t = int(np.abs(declared.measured.inputs.log_snr[1:] - at_declared[k]).argmin()) + 1
+    return Level(t, float(errors_declared.mean(1)[k]), float(fitted[k]))

@@ -1,0 +1,244 @@
+"""Stage 3. The search for the description that explains the network best.
+
+Every change of the declared description is tried on few draws at few noise levels; what is clearly worse than the leader
+is dropped, the rest is measured at all levels and with more draws until it is decided. Readings of the output cost nothing,
+so all of them are tried with every change. If the leader is clearly better than the description it started from, the search
+goes on from there; in the end, changes that are not needed are taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .compare import SIGMAS, Difference, difference
+from .description import Change, Facts, Inputs
+from .measure import Indices, Measured, Meter
+
+MARGIN = 0.005  # bits/dim: a description is not called better for less
+MATTERS = 0.02  # bits/dim: what is closer than this need not be told apart
+COARSE = slice(1, None, 3)  # of the levels, for the first look
+SAME = 1e-6  # bits/dim: the change makes no difference to the network
+FINALISTS = 6  # ways to feed the network that are measured in full
+ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """One description: how the network is fed, how its output is read, and what was changed to get there."""
+
+    measured: Measured
+    reading: int
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def pair(self) -> tuple[Measured, int]:
+        """As `difference` takes it."""
+        return self.measured, self.reading
+
+
+@dataclass
+class Found:
+    """What a search ends with."""
+
+    declared: Arm
+    best: Arm
+    gain: Difference  # of best over declared
+    tied: list[Arm] = field(default_factory=list)  # as good as the best
+    costs: dict[str, Difference] = field(default_factory=dict)  # of single changes, above the declared description
+    refused: dict[str, str] = field(default_factory=dict)
+    draws: int = 0
+
+
+class Search:
+    """One search; ``told`` is called after each way to feed the network, for a progress bar."""
+
+    def __init__(
+        self, meter: Meter, facts: Facts, changes: Iterable[Change], draws: int, told: Callable[[], object]
+    ) -> None:
+        self.meter, self.facts, self.changes, self.told = meter, facts, tuple(changes), told
+        self.levels: Indices = np.arange(len(meter.targets))
+        self.coarse = self.levels[COARSE] if len(self.levels) > 6 else self.levels
+        self.refused: dict[str, str] = {}
+        self.costs: dict[str, Difference] = {}
+        self.draws = self.least_draws = min(draws, meter.draws)
+        self.first_draws = (self.draws + 1) // 2
+        self.declared_reading = 0
+        self.fed: dict[tuple[int, str], Measured] = {}  # another reading of the same inputs needs no new pass
+        self.kinds_differ = True  # until the network is seen not to tell whole numbers from floats
+
+    def run(self, inputs: Inputs, reading: int) -> Found:
+        """The best description to be found from the declared one."""
+        self.declared_reading = reading
+        declared = Arm(Measured(self.meter, inputs), reading)
+        declared.measured.ensure(self.levels, self.draws)
+        best = declared
+        tied: list[Arm] = []
+        for _ in range(ROUNDS):
+            self.draws = self.least_draws
+            leader, tied = self._race(best)
+            if leader is best:
+                break
+            best = leader
+        best = self._simplified(declared, best)
+        self.draws = min(declared.measured.draws, best.measured.draws)
+        gain = Difference(0.0, 0.0)
+        if best is not declared:
+            gain = self._difference(best, declared) or gain
+        tied = [arm for arm in tied if arm is not best and arm is not declared]
+        return Found(declared, best, gain, tied, self.costs, self.refused, self.draws)
+
+    # --- one round ----------------------------------------------------------------------------------------------------
+
+    def _race(self, current: Arm) -> tuple[Arm, list[Arm]]:
+        """The simplest of the descriptions that do best, or ``current``; and those that cannot be told from it."""
+        fed = [(current.measured, current.changes), *self._fed(current)]
+        arms = [self._arm(current, *each, reading) for each in fed for reading in range(len(self.meter.readings))]
+        kept = self._kept(current, arms, self.coarse, self.first_draws)
+        same = [arm for arm in kept if self._is_same(current, arm)]
+        kept = self._finalists(current, [arm for arm in kept if arm not in same])
+        settled: list[Arm] = []
+        while True:
+            for arm in (current, *kept):
+                arm.measured.ensure(self.levels, self.draws)
+            kept = self._kept(current, kept, self.levels, self.draws)
+            leader = self._leader(current, kept)
+            done = [arm for arm in kept if arm is not current and arm is not leader and self._settled(leader, arm)]
+            settled += done
+            kept = [arm for arm in kept if arm not in done]
+            if self.draws >= self.meter.draws or not self._undecided(leader, kept):
+                break
+            self.draws = min(2 * self.draws, self.meter.draws)
+        gain = self._difference(leader, current)
+        if leader is current or gain is None or gain.at_least(SIGMAS) <= MARGIN:
+            ties = [arm for arm in kept if arm is not current and self._ties(current, arm)]
+            return current, [*same, *settled, *ties]
+        ties = [*settled, *(arm for arm in kept if arm is not current and self._ties(leader, arm))]
+        order = {id(arm): number for number, arm in enumerate(arms)}
+        for arm in ties:
+            arm.measured.ensure(self.levels, self.draws)
+        chosen = min(ties, key=lambda arm: (self._complexity(arm), order[id(arm)]))
+        return chosen, [arm for arm in ties if arm is not chosen]
+
+    def _fed(self, current: Arm) -> Iterable[tuple[Measured, tuple[Change, ...]]]:
+        """Every other way to feed the network, looked at for the first time; those it refuses are noted."""
+        changed = {change.kind for change in current.changes}
+        tried: list[Inputs] = [current.measured.inputs]
+        for change in self.changes:
+            inputs = None if change.kind in changed else change.apply(current.measured.inputs, self.facts)
+            if inputs is None or any(inputs.is_same(other, self.kinds_differ) for other in tried):
+                continue
+            tried.append(inputs)
+            key = id(current.measured.inputs), change.label
+            measured = self.fed.setdefault(key, Measured(self.meter, inputs))
+            try:
+                measured.ensure(self.coarse, self.first_draws)
+            except Exception as error:  # a network may refuse a time or a scale in any way it likes
+                self.refused[change.label] = f"{type(error).__name__}: {error}"[:200]
+                continue
+            finally:
+                self.told()
+            if inputs.is_same(current.measured.inputs, kinds_differ=False):
+                self.kinds_differ = not self._is_same(current, Arm(measured, current.reading))
+            yield measured, (*current.changes, change)
+
+    def _arm(self, current: Arm, measured: Measured, changes: tuple[Change, ...], reading: int) -> Arm:
+        same = measured is current.measured and reading == current.reading
+        return current if same else Arm(measured, reading, changes)
+
+    def _kept(self, current: Arm, arms: list[Arm], levels: Indices, draws: int) -> list[Arm]:
+        """Arms that are not clearly worse than the leader; ``current`` is always among them."""
+        costs = {id(arm): difference(current.pair, arm.pair, levels, draws) for arm in arms}
+        possible = [arm for arm in arms if costs[id(arm)] is not None]
+        if not current.changes and current.reading == self.declared_reading:
+            self._note_costs(current, possible, costs)
+        leader = min(possible, key=lambda arm: _mean(costs[id(arm)]))
+        kept = []
+        for arm in possible:
+            behind = difference(leader.pair, arm.pair, levels, draws)
+            if arm is current or arm is leader or (behind is not None and behind.at_least(SIGMAS) <= MATTERS / 4):
+                kept.append(arm)
+        return kept
+
+    def _note_costs(self, current: Arm, arms: list[Arm], costs: dict[int, Difference | None]) -> None:
+        """Keep what every single change costs, with the declared reading of the output or the same inputs."""
+        for arm in arms:
+            cost, single = costs[id(arm)], not arm.changes or arm.reading == current.reading
+            if cost is not None and single and arm is not current:
+                self.costs[self.label(arm, current)] = cost
+
+    def _finalists(self, current: Arm, arms: list[Arm]) -> list[Arm]:
+        """Arms of the few ways to feed the network that look best."""
+        rank: dict[int, float] = {}
+        for arm in arms:
+            cost = difference(current.pair, arm.pair, self.coarse, self.first_draws)
+            rank[id(arm.measured)] = min(rank.get(id(arm.measured), np.inf), _mean(cost))
+        allowed = {*sorted(rank, key=lambda key: rank[key])[:FINALISTS], id(current.measured)}
+        arms = [arm for arm in arms if id(arm.measured) in allowed]
+        return arms if current in arms else [current, *arms]
+
+    def _undecided(self, leader: Arm, arms: list[Arm]) -> bool:
+        """Whether more draws could tell one of the arms from the leader by what matters."""
+        behind = [self._difference(leader, arm) for arm in arms if arm is not leader]
+        return any(
+            each is not None and each.at_most(SIGMAS) > MATTERS and each.at_least(SIGMAS) <= MARGIN for each in behind
+        )
+
+    def _settled(self, leader: Arm, arm: Arm) -> bool:
+        """Whether the arm is so close to the leader that it need not be told apart."""
+        behind = self._difference(leader, arm)
+        return behind is not None and behind.at_most(SIGMAS) <= MATTERS
+
+    def _leader(self, current: Arm, arms: list[Arm]) -> Arm:
+        return min(arms, key=lambda arm: _mean(self._difference(current, arm)) if arm is not current else 0.0)
+
+    def _difference(self, first: Arm, second: Arm) -> Difference | None:
+        return difference(first.pair, second.pair, self.levels, self.draws)
+
+    def _is_same(self, current: Arm, arm: Arm) -> bool:
+        if arm is current or arm.reading != current.reading:
+            return False
+        found = difference(current.pair, arm.pair, self.coarse, self.first_draws)
+        return found is not None and abs(found.mean) + found.standard_error < SAME
+
+    def _ties(self, leader: Arm, arm: Arm) -> bool:
+        behind = Difference(0.0, 0.0) if arm is leader else self._difference(leader, arm)
+        return behind is not None and behind.mean < MATTERS and behind.at_least(SIGMAS) <= MARGIN
+
+    # --- words and order ----------------------------------------------------------------------------------------------
+
+    def _complexity(self, arm: Arm) -> int:
+        reading = self.meter.readings[arm.reading]
+        plain = 0 if reading.is_plain and reading.predicts else 1
+        return len(arm.changes) + plain + (arm.reading != self.declared_reading)
+
+    def label(self, arm: Arm, beside: Arm) -> str:
+        """What is changed in ``arm`` and not in ``beside``, in words."""
+        words = [change.label for change in arm.changes if change not in beside.changes]
+        if arm.reading != beside.reading:
+            words.insert(0, self.meter.readings[arm.reading].label)
+        return " and ".join(words)
+
+    def _simplified(self, declared: Arm, best: Arm) -> Arm:
+        """``best`` without the changes that it does as well without."""
+        for change in best.changes if len(best.changes) > 1 else ():
+            changes = tuple(each for each in best.changes if each is not change)
+            inputs: Inputs | None = declared.measured.inputs
+            for each in changes:
+                inputs = None if inputs is None else each.apply(inputs, self.facts)
+            if inputs is None:
+                continue
+            simpler = replace(best, measured=Measured(self.meter, inputs), changes=changes)
+            try:
+                simpler.measured.ensure(self.levels, self.draws)
+            except Exception:
+                continue
+            if self._ties(best, simpler):
+                return self._simplified(declared, simpler)
+        return best
+
+
+def _mean(found: Difference | None) -> float:
+    return np.inf if found is None else found.mean

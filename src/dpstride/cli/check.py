@@ -1,0 +1,58 @@
+"""Stage 9. `dpstride check`: is the model described rightly?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .console import emit, notes_of, sayer
+from .inputs import load_model, read_samples
+from .options import data_argument, model_argument, model_option, output, work
+
+BETTER = 1  # exit code when another description would be better, or the network is untrained
+
+
+@click.command("check", short_help="Is MODEL described rightly? Other descriptions are tried on DATA.")
+@model_argument
+@data_argument
+@click.option("--all", "show_all", is_flag=True, help="List what every single change would cost.")
+@model_option
+@work
+@output
+def check_command(
+    model: str,
+    data: str,
+    show_all: bool,
+    model_options: tuple[tuple[str, Any], ...],
+    seed: int,
+    batch_size: int,
+    data_range: Any,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Is MODEL described rightly? Other descriptions are tried on a few samples of DATA.
+
+    What the network predicts, its time input, process, data scale, channel order and mode: if another choice explains its
+    outputs better, it is named, with what it would save. Some hundred network evaluations.
+
+    Exit code 0 if nothing better was found, 1 if a better description was found or the network is untrained, 2 for bad
+    input.
+
+    \b
+    Example:
+      dpstride check my_package.my_model:denoiser test.npy
+    """
+    from ..checking.run import check
+
+    loaded = load_model(model, model_options)
+    sayer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
+    samples = read_samples(data, loaded, None, data_range)
+    found = check(loaded.denoiser, samples, seed, batch_size, samples.data_range, progress=not (quiet or as_json))
+    text = str(found)
+    if show_all:
+        refused = [f"  {label}: refused by the network ({why})" for label, why in found.refused.items()]
+        text += "\n" + "\n".join([*(f"  {cost}" for cost in found.tried), *refused])
+    emit(as_json, found.to_dict(), text)
+    if not found.ok:
+        click.get_current_context().exit(BETTER)
