@@ -92,6 +92,6 @@ def _error(values: Array) -> float:
 
 def area(at: Array, errors: Array, nodes: Array) -> Array:
     """Bits/dim [draws]: half the area under errors [levels, draws] over log-SNR, by straight lines."""
-    tamed = errors / np.maximum(errors.mean(axis=1, keepdims=True), 1.0)
+    tamed = np.where(errors.mean(axis=1, keepdims=True) > 1.0, 1.0, errors)
     values = np.stack([np.interp(nodes, at, column) for column in tamed.T], axis=1)
     return np.asarray(0.5 * np.trapezoid(values, nodes, axis=0) / math.log(2.0))

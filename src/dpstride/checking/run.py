@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from ..fingerprint import parts_of
+from ..runs.numbers import check_batch_size, check_seed
 from ..statistics.data import Samples
-from ..statistics.noise import check_seed
 from .compare import SIGMAS, Difference, area, paired
 from .description import Array, Facts, Inputs, Reading
 from .kinds import CHANGES, readings_for
@@ -50,7 +50,7 @@ def check(
         data_range: as `estimate` takes it.
         progress: show a progress bar (only ever on a terminal).
     """
-    seed = check_seed(seed)
+    seed, batch_size = check_seed(seed), check_batch_size(batch_size)
     gathered = Samples.read(data, None, data_range)
     order = np.random.default_rng(seed).permutation(len(gathered))
     facts, moments = _facts(denoiser, gathered.take(order[:FACTS_FROM].tolist()))

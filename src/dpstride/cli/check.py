@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from .console import emit, notes_of, sayer
-from .inputs import load_model, read_samples
+from ..finding.inputs import read_samples
+from ..finding.job import notes_of
+from .console import emit, printer
+from .inputs import load_model
 from .options import data_argument, model_argument, model_option, output, work
 
 BETTER = 1  # exit code when another description would be better, or the network is untrained
@@ -46,7 +48,7 @@ def check_command(
     from ..checking.run import check
 
     loaded = load_model(model, model_options)
-    sayer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
+    printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
     samples = read_samples(data, loaded, None, data_range)
     found = check(loaded.denoiser, samples, seed, batch_size, samples.data_range, progress=not (quiet or as_json))
     text = str(found)
