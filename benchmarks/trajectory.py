@@ -39,9 +39,10 @@ from dpstride import (
     trajectory_schedules,
     zoo,
 )
-from dpstride.cli.objectives import on_teacher_grid
 from dpstride.evaluate.endpoints import endpoint_distance
 from dpstride.evaluate.features.extractor import to_levels
+from dpstride.finding.job import Request
+from dpstride.finding.teacher import on_teacher_grid
 from dpstride.objectives.schedules import best_schedules
 from dpstride.objectives.step_costs import StepCosts
 from dpstride.objectives.trajectory import Weight, propagation
@@ -87,7 +88,7 @@ def run(
     name: str, samples: int, trajectories: int, teacher_steps: int, budgets: list[int], images: int, compile: bool
 ) -> None:
     folder = RUNS / "trajectory" / f"{name}-{teacher_steps}-{trajectories}"
-    teacher = on_teacher_grid(zoo.load(name).faster(compile=compile), teacher_steps)
+    teacher = on_teacher_grid(zoo.load(name).faster(compile=compile), Request(teacher_steps=teacher_steps))
     process = teacher.process
     trajectory = estimate_trajectory(teacher, trajectories, 0, 64, checkpoint=folder / "trajectory.safetensors")
     dp = {sampler: trajectory_schedules(trajectory, sampler, max(budgets)) for sampler in SAMPLERS}

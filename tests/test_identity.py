@@ -331,11 +331,11 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_statistics_of_find_are_reused_in_python_and_the_other_way_round(written: Any, tmp_path: Path) -> None:
-    from dpstride.cli.inputs import load_model, split
+    from dpstride.finding.inputs import Asked, load_model, split
 
     words = ["my_mixture:model", "data.npy", "-q", "--samples", "12", "--heldout-samples", "12"]
     assert _run(["find", *words, "--every-step", "-o", "out"]) == 0
-    choosing, _ = split("data.npy", None, 12, 12, load_model("my_mixture:model", ()), None, 0)
+    choosing, _ = split(Asked("data.npy", None, 12, 12), load_model("my_mixture:model"), 0)
     found = Statistics.load("out/statistics.safetensors")
     denoiser = written.model()
     denoiser.name = "what I call it"
