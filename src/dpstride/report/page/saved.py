@@ -49,7 +49,7 @@ class Saved:
                 f"{home}: holds no schedules.json. Name the folder that `dpstride find`, `demo` or `study` wrote (-o)."
             )
         schedules = ScheduleSet.load(home / "schedules.json")
-        if schedules.options.get("objective") == "trajectory":
+        if "objective" in schedules.options and "variance" not in schedules.options:
             raise UnreadableFileError(
                 f"{home}: its schedules are for a deterministic sampler and have no bits/dim, so there is no page of them; "
                 "endpoints.json has how far each path ends from the teacher."
