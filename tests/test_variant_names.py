@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,22 +51,62 @@ OTHER_MEANINGS = {
         ),
         "report/page/document.py": "whether the page shows times of a flow",
     },
+    "trajectory": {
+        "statistics/trajectory.py": "the kind of a file of progress",
+        "objectives/mixed.py": "one of the two parts of its costs",
+    },
+    "mixed": {"evaluate/features/inception.py": "the blocks of the network"},
+    "log_snr": {"integrations/export.py": "a column of the table"},
+    "diffusers": dict.fromkeys(
+        (
+            "integrations/command.py",
+            "integrations/folders.py",
+            "integrations/parts.py",
+            "runs/record.py",
+            "zoo/library.py",
+        ),
+        "the package of that name, or the format to export to",
+    ),
 }
-CHECKED = ("variance", "decoder", "sampler", "training objective")
+ADAPTERS = ("denoising_diffusion_pytorch", "diffusers", "k_diffusion", "openai", "score_sde", "wavegrad")
 
 
-@pytest.mark.parametrize("kind, name", [(kind, name) for kind in CHECKED for name in KINDS[kind]])
+@cache
+def naming() -> dict[str, list[str]]:
+    """The files that hold each name, parsed once."""
+    from dpstride.cli import cli
+
+    return files_naming(ROOT, {*(name for names in KINDS.values() for name in names), *ADAPTERS, *cli.commands})
+
+
+@pytest.mark.parametrize("kind, name", [(kind, name) for kind, names in KINDS.items() for name in names])
 def test_a_variants_name_is_known_to_its_own_file_and_the_list(kind: str, name: str) -> None:
     others = OTHER_MEANINGS.get(name, {})
-    found = [path for path in files_naming(ROOT, [name])[name] if path not in others]
+    found = [path for path in naming()[name] if path not in others]
     assert len(found) <= MOST, f"the {kind} {name!r} is named by {found}; take the name from dpstride.options"
     assert "options.py" in found
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapters_name_is_known_to_its_own_file(name: str) -> None:
+    assert (SOURCE / "integrations" / f"{name}.py").is_file()
+    found = [path for path in naming()[name] if path not in OTHER_MEANINGS.get(name, {})]
+    assert len(found) <= 1, f"the adapter {name!r} is named by {found}"
+
+
+def test_a_verbs_name_is_known_to_its_own_file_and_one_list() -> None:
+    """On the command line; `estimate`, `find`, `sample` and `solve` are functions of the library too."""
+    from dpstride.cli import cli
+
+    for name, paths in {name: naming()[name] for name in cli.commands}.items():
+        found = [path for path in paths if path.startswith("cli/") or path.endswith("/command.py")]
+        assert len(found) <= MOST, f"the verb {name!r} is named by {found}"
 
 
 def test_other_meanings_are_still_there() -> None:
     """A word that is gone from a file must go from the list too, or the list would hide a new use of the name."""
     for name, files in OTHER_MEANINGS.items():
-        assert set(files) <= set(files_naming(ROOT, [name])[name]), name
+        assert set(files) <= set(naming()[name]), name
 
 
 def test_every_name_is_a_file_of_its_own() -> None:

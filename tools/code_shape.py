@@ -176,6 +176,11 @@ def code_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
+def article(kind: str) -> str:
+    """The kind with "a" or "an"."""
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
 def shape_of(root: Path) -> Shape:
     """Measure one working copy."""
     source = python_files(root / "src")
@@ -226,8 +231,10 @@ def shape_of(root: Path) -> Shape:
         found = files_naming(root, every)
         counts = {name: len(files) for name, files in found.items()}
         worst = max(counts, key=lambda name: counts[name])
-        numbers[f"files that name a {kind}, at most"] = f"{counts[worst]} ({worst})"
-        places[f"files that name a {kind}, at most"] = [f"{name}: {', '.join(files)}" for name, files in found.items()]
+        numbers[f"files that name {article(kind)}, at most"] = f"{counts[worst]} ({worst})"
+        places[f"files that name {article(kind)}, at most"] = [
+            f"{name}: {', '.join(files)}" for name, files in found.items()
+        ]
     return Shape(numbers, dict(places))
 
 

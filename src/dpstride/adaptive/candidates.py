@@ -203,7 +203,7 @@ class Candidates(UnitCosts):
 
     @cached_property
     def reach_shares(self) -> Array:
-        """How much each step is one of each of `REACHES`: linear between two of them, [reaches, steps]."""
+        """Weight of each step as one of each of `REACHES`: linear between two of them, [reaches, steps]."""
         u = self.place.u[self.grid]
         far = (u[self.t] - u[self.s]) / (u[self.t] - u[0])
         return np.array([np.interp(far, REACHES, one) for one in np.eye(len(REACHES))])

@@ -41,7 +41,7 @@ Evaluate = Callable[[Sequence[int]], Statistics]
 
 @dataclass(frozen=True)
 class Goal:
-    """What an adaptive estimate is for.
+    """The purpose of an adaptive estimate.
 
     Attributes:
         options: those with which paths will be chosen.

@@ -39,7 +39,7 @@ def say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def printer(silent: bool) -> Callable[[str], None]:
-    """What says things on the way, or nothing at all."""
+    """A function that prints progress messages, or nothing at all."""
     return (lambda text: None) if silent else complain
 
 

@@ -59,5 +59,5 @@ def seconds_of_features(extractor: FeatureExtractor, images: Tensor) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """What to expect; a network is compiled only once it has been called often, so the timed calls are slower ones."""
+    """Expected time; a network is compiled only once it has been called often, so the timed calls are slower ones."""
     return f"about {duration(seconds)}" + (", less once it is compiled" if running().get("compile") else "")

@@ -191,7 +191,7 @@ def _pairs(values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
 
 
 def running() -> dict[str, Any]:
-    """What the user typed of --compile and --autocast."""
+    """The options --compile and --autocast as the user typed them."""
     context = click.get_current_context(silent=True)
     asked = {} if context is None else context.meta.get(RUNNING, {})
     return {name: value for name, value in asked.items() if value}
@@ -214,7 +214,7 @@ def check_output_name(context: click.Context, parameter: click.Parameter, value:
 
 
 def given(parameter: str) -> bool:
-    """Whether the user typed an option, and it does not just have its default."""
+    """Return whether the user typed an option, rather than leaving it at its default."""
     return click.get_current_context().get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE
 
 

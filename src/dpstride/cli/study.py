@@ -199,7 +199,7 @@ def study_command(
 
 
 def _options(study: Study) -> dict[str, Any]:
-    """What results depend on besides model, data and seed; how many samples are drawn, and along which paths, may grow."""
+    """Options that results depend on besides model, data and seed; how many samples are drawn, and on which paths, may grow."""
     costs = cost_options(study.denoiser, study.variance, study.decoder, None)
     features = None if study.extractor is None else study.extractor.describe()
     options = {"sampler": study.sampler, "eta": study.eta, "features": features, "skip_nonfinite": study.skip_nonfinite}
@@ -288,7 +288,7 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
 
 
 def _cut_note(loaded: LoadedModel, images: Tensor | None, choosing: Samples) -> tuple[str, ...]:
-    """What is to be said where images cannot show all values of the data."""
+    """Warning for images that cannot show all values of the data."""
     beyond = choosing.data_range.levels is None and bool((choosing.values.abs() > 1.0).any())
     if images is None or loaded.decode is not None or not beyond:
         return ()
@@ -299,7 +299,7 @@ def _cut_note(loaded: LoadedModel, images: Tensor | None, choosing: Samples) -> 
 
 
 def _expected_seconds(study: Study) -> float:
-    """Of estimates, samples and features; conditional samples are taken for as slow as estimates."""
+    """Expected seconds of estimates, samples and features; conditional samples are taken for as slow as estimates."""
     per_time = seconds_to_estimate(study.denoiser, study.choosing, study.batch_size)
     per_step = per_time
     if study.plan.points and study.choosing.conditioning is None:

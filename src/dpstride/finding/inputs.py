@@ -50,7 +50,7 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
 
 
 def _is_plain_name(text: str) -> bool:
-    """Whether ``text`` could only be a name of something embedded: no path, no file that is there, no function."""
+    """Return whether ``text`` could only be a name of something embedded: no path, no file that is there, no function."""
     return re.fullmatch(r"[\w-]+", text) is not None and not os.path.exists(text)
 
 
@@ -107,7 +107,7 @@ def _takes_labels(model: LoadedModel) -> bool:
 
 
 def shared_note(choosing: Samples, scoring: Samples) -> tuple[str, ...]:
-    """What is to be said if samples that choose the path also score it."""
+    """Warning for samples that both choose the path and score it."""
     chosen = {sample.numpy().tobytes() for sample in choosing.values}
     shared = sum(sample.numpy().tobytes() in chosen for sample in scoring.values)
     if not shared:

@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, besides model, data and folder.
+    """The request, besides model, data and folder.
 
     Attributes:
         objective: what paths are best for.
@@ -127,7 +127,7 @@ class Job:
         return finder_of(self.request.objective).on_grid(self.loaded.denoiser, self.request)
 
     def execution(self, name: str) -> Execution:
-        """How statistics are computed that go to the file ``name``; noise of those that score is of the next seed."""
+        """The execution of statistics that go to the file ``name``; noise of those that score is of the next seed."""
         seed = self.how.seed + (name == HELDOUT)
         return replace(self.how, seed=seed, checkpoint=self.output / name)
 
@@ -160,7 +160,7 @@ class Job:
 
 
 class Finder(Protocol):
-    """What a file of an objective provides."""
+    """The interface of an objective's file."""
 
     USES: tuple[str, ...]  # options of a request, or of how it is run, that not every objective has a use for
 

@@ -1,4 +1,4 @@
-"""What the objectives share that follow a deterministic sampler: the teacher, its grid, and its trajectories."""
+"""Parts shared by objectives that follow a deterministic sampler: the teacher, its grid, and its trajectories."""
 
 from __future__ import annotations
 

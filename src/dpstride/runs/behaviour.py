@@ -1,4 +1,4 @@
-"""What a model did on a few fixed inputs, and whether another run's model does the same.
+"""A model's outputs on a few fixed inputs, and whether another run's model does the same.
 
 Weights alone do not say what a model is: the code around them, plain attributes, the precision and a torch.autocast change
 its outputs too. So the outputs on the inputs of `probes` are kept with progress and with results, and whoever goes on from
@@ -52,7 +52,7 @@ class Behaviour:
 
     @classmethod
     def from_dict(cls, document: Any) -> Behaviour:
-        """What `to_dict` gave, before or after JSON; ValueError for anything else."""
+        """Read what `to_dict` gave, before or after JSON; ValueError for anything else."""
         if not isinstance(document, Mapping) or document.keys() != {field.name for field in fields(cls)}:
             raise ValueError("it is no record of a model's behaviour")
         found = cls(**{name: _tuples(value) for name, value in document.items()})
@@ -69,7 +69,7 @@ class Behaviour:
             raise ValueError("a record of a model's behaviour has impossible numbers")
 
     def difference(self, now: Behaviour) -> str | None:
-        """By how much and where the model behaves otherwise ``now``, in words; None where that is rounding."""
+        """Describe by how much and where the model behaves otherwise ``now``; None where that is rounding."""
         for name in ("dtype", "autocast"):
             if (there := getattr(self, name)) != (here := getattr(now, name)):
                 return f"{name} (there {there!r}, here {here!r}) differs, which changes what the network computes"

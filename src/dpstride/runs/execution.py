@@ -1,4 +1,4 @@
-"""How work is run, apart from what it is: arguments that travel together through every stage that calls a network."""
+"""Execution of work, apart from what it computes: arguments that travel together through every stage that calls a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .numbers import check_batch_size, check_seed
 
 @dataclass(frozen=True)
 class Execution:
-    """How network passes are made; only ``seed`` and ``skip_nonfinite`` can change a result.
+    """Settings of network passes; only ``seed`` and ``skip_nonfinite`` can change a result.
 
     Attributes:
         seed: random seed of the noise.

@@ -264,7 +264,7 @@ def _clear(output: Path, statistics: Mapping[str, Needed]) -> None:
 
 
 def _is_evaluated_at(path: Path, indices: Sequence[int] | None) -> bool:
-    """Whether statistics are whole, and evaluated at these very indices; or tables of a teacher, which know no others."""
+    """Return whether statistics are whole and evaluated at these very indices, or tables of a teacher, which know no others."""
     if path.name == "trajectory.safetensors":
         return True
     try:

@@ -40,7 +40,7 @@ LARGEST = 1e100  # and for numbers whose squares would overflow
 
 @dataclass(frozen=True)
 class Probed:
-    """How a model behaves, whether a batch may hold several t, and by how much of its size an output may round."""
+    """Behaviour of a model, whether a batch may hold several t, and by how much of its size an output may round."""
 
     behaviour: Behaviour
     mixes: bool
@@ -174,7 +174,7 @@ def _mixed(both: Callable[[int, int], _Outputs]) -> list[_Outputs] | None:
 
 
 def _disturbed(batches: list[_Outputs]) -> float:
-    """How far an output moves when only the other sample of its batch is another.
+    """Return how far an output moves when only the other sample of its batch is another.
 
     Whichever of the two rows a network takes something from for both (the first, the last, the larger, a mean), that row
     was exchanged in one of the batches, and the other row shows it.
@@ -186,7 +186,7 @@ def _disturbed(batches: list[_Outputs]) -> float:
 def _in_large(
     respond: Callable[[list[int]], _Outputs], alone: list[_Outputs], size: int, may_refuse: bool = False
 ) -> float:
-    """How far the outputs ``alone`` move in a batch of so many of the same inputs; 0 if that does not fit into memory."""
+    """Return how far the outputs ``alone`` move in a batch of so many of the same inputs; 0 if that does not fit in memory."""
     places = [i % len(alone) for i in range(size)]
     try:
         found = respond(places)
@@ -213,7 +213,7 @@ def _apart(one: tuple[Array, float], other: tuple[Array, float]) -> float:
 
 
 def _is_random(denoiser: Denoiser, respond: Callable[[], _Outputs], slack: float) -> bool:
-    """Whether torch's random numbers explain the difference: from the same seed there is none."""
+    """Return whether torch's random numbers explain the difference: from the same seed there is none."""
     with torch.random.fork_rng(devices=[denoiser.device] if denoiser.device.type == "cuda" else []):
         found = []
         for _ in range(2):
