@@ -361,8 +361,20 @@ def test_a_cooldown_keeps_the_rate_and_ends_at_nothing_whenever_it_ends():
 def test_other_images_of_the_same_number_are_not_gone_on_with(tmp_path):
     settings, process = TrainingSettings(steps=4, **TINY), tiny_process("simple")
     train(tiny_images(20), tmp_path, settings, process=process, stop_at=2)
-    with pytest.raises(ValueError, match="it was made with other images"):
+    with pytest.raises(ValueError, match=r"it was made with other images, or with another number .* \(--held-out\)"):
         train(tiny_images(20, seed=1), tmp_path, settings, process=process)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, (4,)), ((4,), None), ((4, 8), (8, 4, 4))])
+def test_attention_said_in_another_way_is_the_same_setting(before, after, tmp_path):
+    """Images of 8 pixels have levels of the heights 8 and 4; the coarsest has attention if nothing is said."""
+    process = tiny_process("simple")
+    first = TrainingSettings(steps=2, attention=before, **TINY)
+    train(tiny_images(20), tmp_path, first, process=process, stop_at=1)
+    train(tiny_images(20), tmp_path, replace(first, attention=after), process=process)
+    assert load_checkpoint(tmp_path)["step"] == 2
+    with pytest.raises(ValueError, match="it was made with attention = "):
+        train(tiny_images(20), tmp_path, replace(first, attention=(8,)), process=process)
 
 
 # --- what it leaves behind ------------------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
     text = os.fspath(model)
     if text in zoo.names():
         return _placed(LoadedModel(zoo.load(text)))
+    if text in zoo.data_names():
+        raise ValueError(f"MODEL {text!r} is an embedded data set. MODEL comes first, then DATA.")
+    if (Path(text) / "model" / "unet").is_dir() and not (Path(text) / "unet").exists():
+        raise ValueError(f"MODEL {text!r} is the folder of a training; its model is {Path(text) / 'model'}.")
     if text == "mixture" and not Path(text).exists():
         raise ValueError("MODEL mixture is of `dpstride demo` only: a closed form, there to try things on.")
     if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
@@ -88,6 +92,8 @@ def named_data(text: str, *, labels: bool = False) -> Any:
 
     if text in zoo.data_names():
         return (zoo.load_data(text), zoo.load_labels(text).long()) if labels else zoo.load_data(text)
+    if text in zoo.names() and _is_plain_name(text):
+        raise ValueError(f"DATA {text!r} is an embedded model. MODEL comes first, then DATA.")
     if _is_plain_name(text) and (near := hint(text, zoo.data_names())):
         raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
     return read_data(text, labels=labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,13 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
         ) from error
 
 
-def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dict[str, Any] | None:
+def load_checkpoint(
+    folder: Path, settings: dict[str, Any] | None = None, meaning: dict[str, Callable[[Any], Any]] | None = None
+) -> dict[str, Any] | None:
     """The saved state, or None when there is none; with ``settings``, an error if it was made with other ones.
 
-    ``steps`` may differ: a run may be made longer, and then goes on along the longer decay.
+    ``steps`` may differ: a run may be made longer, and then goes on along the longer decay. Settings that can be written in
+    several ways are compared by their ``meaning``.
     """
     path = folder / FILE
     if not path.is_file():
@@ -69,9 +73,11 @@ def load_checkpoint(folder: Path, settings: dict[str, Any] | None = None) -> dic
         found = state["settings"].get(name, value if name == "data" else LATER_SETTINGS.get(name))
         if name == "data" and found != value:
             raise ValueError(
-                f"{path}: it was made with other images. Give the same data, or another folder to start anew."
+                f"{path}: it was made with other images, or with another number of them held out (--held-out). Give the "
+                "same, or another folder to start anew."
             )
-        if name != "steps" and found != value:
+        means = (meaning or {}).get(name, lambda value: value)
+        if name != "steps" and means(found) != means(value):
             raise ValueError(
                 f"{path}: it was made with {name} = {found!r}, not {value!r}. Give the same settings "
                 "to go on with it, or another folder to start anew."

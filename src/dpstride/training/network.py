@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def build_network(
     image_channels, height, width = shape
     channels = default_channels(shape) if channels is None else channels
     heights = _level_heights(shape, channels)
-    attended = heights[-1:] if attention is None else attention
+    attended = attended_heights(shape, channels, attention)
     if wrong := [size for size in attended if size not in heights]:
         raise ValueError(
             f"attention names the height {wrong[0]}, but the levels have the heights {', '.join(map(str, heights))}. "
@@ -75,6 +76,13 @@ def build_network(
         num_class_embeds=classes or None,
     )
     return network
+
+
+def attended_heights(
+    shape: tuple[int, int, int], channels: tuple[int, ...], attention: Sequence[int] | None
+) -> tuple[int, ...]:
+    """Heights of the levels with attention, descending, each once; of None, the coarsest."""
+    return _level_heights(shape, channels)[-1:] if attention is None else tuple(sorted(set(attention), reverse=True))
 
 
 def _level_heights(shape: tuple[int, int, int], channels: tuple[int, ...]) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_ch
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
 from dpstride.training.images import Images, as_images
-from dpstride.training.network import build_network, default_channels, load_weights
+from dpstride.training.network import attended_heights, build_network, default_channels, load_weights
 from dpstride.training.objectives import Network, sample_losses, setting_of
 from dpstride.training.settings import TrainingSettings, learning_rate_at
 from dpstride.training.timesteps import LossAwareSampler, stratified, uniform_indices
@@ -259,7 +259,10 @@ class Run:
         return self.folder / "model"
 
     def _restore(self) -> None:
-        state = load_checkpoint(self.folder, self._identity())
+        shape, channels = self.images.shape, self.settings.channels
+        assert channels is not None
+        meaning = {"attention": lambda heights: attended_heights(shape, channels, heights)}
+        state = load_checkpoint(self.folder, self._identity(), meaning)
         if state is None:
             return
         try:
