@@ -20,6 +20,7 @@ PREDICTED = "what a network predicts"
 OTHER_MEANINGS = {
     "continuous": dict.fromkeys(
         (
+            "checking/run.py",
             "cli/options.py",
             "cli/sample.py",
             "denoiser.py",
@@ -41,6 +42,7 @@ OTHER_MEANINGS = {
     "flow": {
         **dict.fromkeys(
             (
+                "checking/kinds/readings.py",
                 "denoiser.py",
                 "integrations/diffusers_flow.py",
                 "statistics/coordinate.py",

@@ -227,7 +227,7 @@ class Denoiser:
 
     @property
     def times_fed(self) -> Tensor:
-        """What the network is fed as time at every grid index [T + 1]; whole numbers or floats, index 0 unused."""
+        """Values that the network is fed as time at every grid index [T + 1]; whole numbers or floats, index 0 unused."""
         return self._time.clone()
 
     @property

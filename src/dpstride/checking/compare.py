@@ -27,7 +27,7 @@ LEAST_OVERLAP = 1.0  # of log-SNR ranges, for a comparison
 
 @dataclass(frozen=True)
 class Difference:
-    """What the second description costs more than the first, bits/dim, with its standard error over samples.
+    """Extra cost of the second description over the first, bits/dim, with its standard error over samples.
 
     ``sigmas`` is how many standard errors it lies from 0: those of the mean difference, or of the mean logarithm of the
     ratio where that is clearer, because a few samples may make most of the difference and yet all agree on its sign.

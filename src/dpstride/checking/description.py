@@ -19,7 +19,7 @@ Arrangement = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What the changes may ask about model and data; statistics of the data are one per channel [C], or one for all [1]."""
+    """Facts for changes about model and data; statistics of the data are one per channel [C], or one for all [1]."""
 
     shape: tuple[int, ...]
     levels: int | None
@@ -36,7 +36,7 @@ class Facts:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What the network is fed: ``x = input_scale (f y + g eps)`` at every grid index, and its time, y being the data in
+    """Inputs of the network: ``x = input_scale (f y + g eps)`` at every grid index, and its time, y being the data in
     the scale and arrangement that it was trained on: ``y = arrange(scale · x_0 + shift)``."""
 
     f: Array
@@ -57,7 +57,7 @@ class Inputs:
         return np.asarray(ratio + 2.0 * float(np.log(np.abs(self.scale)).mean()))
 
     def is_same(self, other: Inputs, kinds_differ: bool = True) -> bool:
-        """Whether the network would get the same numbers; ``kinds_differ``: it may tell whole numbers from floats."""
+        """Return whether the network would get the same numbers; ``kinds_differ``: it may tell whole numbers from floats."""
         arrays = ("f", "g", "input_scale", "time")
         same = all(np.allclose(getattr(self, name)[1:], getattr(other, name)[1:], 1e-6, 1e-9) for name in arrays)
         near = all(np.allclose(getattr(self, name), getattr(other, name), 0.0, 0.02) for name in ("scale", "shift"))
@@ -92,7 +92,7 @@ class Reading:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it takes the first half of the channels with their own sign."""
+        """Return whether it takes the first half of the channels with their own sign."""
         return self.sign > 0.0 and self.half == 0
 
     def turned(self) -> Reading:

@@ -31,7 +31,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Check:
-    """What `check` found; print it, or look at `verdict`."""
+    """Result of `check`; print it, or look at `verdict`."""
 
     verdict: Verdict
     model: str
@@ -52,7 +52,7 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing better than the declared description was found."""
+        """Return whether nothing better than the declared description was found."""
         return self.verdict == "fits"
 
     @property

@@ -66,7 +66,7 @@ def check(
 
 
 def declared_inputs(denoiser: Denoiser) -> Inputs:
-    """What the network is fed as declared."""
+    """Inputs of the network as declared."""
     process = denoiser.process
     times = denoiser.times_fed
     return Inputs(
@@ -100,7 +100,7 @@ def _targets(inputs: Inputs, variances: Array) -> Array:
 
 
 def _facts(denoiser: Denoiser, data: Samples) -> tuple[Facts, tuple[Array, Array]]:
-    """What changes may ask, and mean and variance of every dimension."""
+    """Facts that changes may ask for, and mean and variance of every dimension."""
     x = data.batch(0, len(data), torch.device("cpu"), torch.float64).x
     known = data.data_range
     channels = x.shape[1] if x.ndim > 2 else 1
@@ -169,7 +169,7 @@ def _beside_gaussian(
 
 
 def _knows_nothing(worse: Difference, gaussian: float, changed: bool) -> bool:
-    """Whether the best description is worse than the Gaussian; or had to be looked for and is no better than that."""
+    """Return whether the best description is worse than the Gaussian; or had to be looked for and is no better than that."""
     least = WORSE_THAN_GAUSSIAN * gaussian
     return worse.at_least(SIGMAS) > least or (changed and worse.at_most(SIGMAS) > -least)
 

@@ -41,7 +41,7 @@ class Arm:
 
 @dataclass
 class Found:
-    """What a search ends with."""
+    """Result of a search."""
 
     declared: Arm
     best: Arm
@@ -180,14 +180,14 @@ class Search:
         return arms if current in arms else [current, *arms]
 
     def _undecided(self, leader: Arm, arms: list[Arm]) -> bool:
-        """Whether more draws could tell one of the arms from the leader by what matters."""
+        """Return whether more draws could tell one of the arms from the leader by what matters."""
         behind = [self._difference(leader, arm) for arm in arms if arm is not leader]
         return any(
             each is not None and each.at_most(SIGMAS) > MATTERS and each.at_least(SIGMAS) <= MARGIN for each in behind
         )
 
     def _settled(self, leader: Arm, arm: Arm) -> bool:
-        """Whether the arm is so close to the leader that it need not be told apart."""
+        """Return whether the arm is so close to the leader that it need not be told apart."""
         behind = self._difference(leader, arm)
         return behind is not None and behind.at_most(SIGMAS) <= MATTERS
 
@@ -215,7 +215,7 @@ class Search:
         return len(arm.changes) + plain + (arm.reading != self.declared_reading)
 
     def label(self, arm: Arm, beside: Arm) -> str:
-        """What is changed in ``arm`` and not in ``beside``, in words."""
+        """Describe what is changed in ``arm`` and not in ``beside``."""
         words = [change.label for change in arm.changes if change not in beside.changes]
         if arm.reading != beside.reading:
             words.insert(0, self.meter.readings[arm.reading].label)

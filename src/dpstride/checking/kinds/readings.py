@@ -1,4 +1,4 @@
-"""What the output may be: each reading is its formula for x̂_0 (method.md, section 2)."""
+"""Candidates for what the output is: each reading is its formula for x̂_0 (method.md, section 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the network may be fed as time.
+"""Candidates for what the network is fed as time.
 
 Whole numbers never leave 0 … the largest that was declared: an embedding table that is asked for a row it does not have
 stops a GPU for good.
