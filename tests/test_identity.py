@@ -203,7 +203,7 @@ def test_an_edited_model_is_refused_on_resume_reuse_and_return(
     begun, done = tmp_path / "begun", tmp_path / "done"
     stopped(denoiser_of(before()), begun)
     finished = run(denoiser_of(before()), checkpoint=done)
-    for options in ({"checkpoint": begun}, {"checkpoint": done}, {"reuse": finished, "steps": [1, 5, T]}):
+    for options in ({"checkpoint": begun}, {"checkpoint": done}, {"reuse": finished, "indices": [1, 5, T]}):
         with pytest.raises(OtherWorkError, match=OTHERWISE):
             run(denoiser_of(after()), **options)
     # The unedited model, made again, goes on.
@@ -616,7 +616,7 @@ def test_an_edit_that_spares_the_probes_is_found_in_rows_that_are_taken_over(
     begun, done = tmp_path / "begun", tmp_path / "done"
     stopped(denoiser_of(before, **options), begun)
     finished = run(denoiser_of(before, **options), checkpoint=done)
-    for where in ({"checkpoint": begun}, {"checkpoint": done}, {"reuse": finished, "steps": [1, 5, T]}):
+    for where in ({"checkpoint": begun}, {"checkpoint": done}, {"reuse": finished, "indices": [1, 5, T]}):
         with pytest.raises(OtherWorkError, match=ELSEWHERE):
             run(denoiser_of(after, **options), **where)
     # The unedited model goes on, at any batch size.
