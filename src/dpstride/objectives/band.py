@@ -1,0 +1,164 @@
+"""Stage 6. The objective for samples: divergence from the data, summed over a band of noise levels.
+
+At a noise level τ the data have the law q_τ, and the chain stopped at τ has p_τ. KL(q_τ ‖ p_τ) is at most B_τ, the prior and the
+divergences of the steps down to τ, where the step t > τ > s that crosses τ counts as t → τ. With weights dw_τ >= 0 on the levels
+
+    Σ_τ B_τ dw_τ = constant + Σ_steps L_w(t, s),   L_w(t, s) = w_s L(t, s) + Σ_{s < τ < t} dw_τ L(t, τ),   w_0 = 0
+
+is a sum over steps again: exact dynamic programming, every budget, no network pass beyond `estimate`'s. With `posterior`
+variance L(t, τ) = ½ M_t (u_τ − u_t), where u = 1/σ² and M_t = E Σ e², and summing by parts gives
+
+    L_w(t, s) = ½ M_t (Φ_s − Φ_t),   Φ_s = Σ_{τ >= s} w_τ (u_τ − u_{τ+1}),   u_{T+1} = 0,   w_0 u_0 = 0
+
+the paper's cost with Φ in place of the signal-to-noise ratio, which the solver takes without a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..costs.elbo import elbo_costs, provenance_of
+from ..options import POSTERIOR, SAMPLES, Variance
+from ..process import ForwardProcess
+from ..solver.costs import Lines
+from ..statistics.artefact import Statistics
+from .step_costs import StepCosts
+
+Array = npt.NDArray[np.float64]
+UNIT = "nats weighted over a band of noise levels"
+
+
+@dataclass(frozen=True)
+class Band:
+    """The weight of noise levels: w(σ) = 0 below ``low``, σ^``exponent`` from there to ``high``, ``high``^``exponent`` above.
+
+    σ = g/f over the data's standard deviation per dimension, so that one band serves images, latents, vectors and signals.
+    What lies below ``low`` is not paid for; what lies above ``high`` only as much as it shows at ``high``. An exponent of 0
+    with ``low`` = 0 is the ELBO without its decoder; 2 weighs a small error of the variance as the squared Wasserstein distance
+    does.
+    """
+
+    exponent: float = 1.0
+    low: float = 0.1
+    high: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("exponent", self.exponent), ("low", self.low), ("high", self.high)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+                raise ValueError(f"The band's {name} must be a number, not {value!r:.80}.")
+        if not 0.0 <= self.exponent < math.inf:
+            raise ValueError(
+                f"The exponent must be a finite number of at least 0, not {self.exponent}: the weight of noise levels must not "
+                "fall with σ, or the sum bounds nothing. Use a number such as 1."
+            )
+        if not 0.0 <= self.low < self.high:
+            raise ValueError(
+                f"The band must begin below its end and not below 0, but it is ({self.low}, {self.high}). Give (low, high), in "
+                "standard deviations of the data."
+            )
+
+    def weights(self, sigma: Array) -> Array:
+        """w at every grid index, [T + 1]; 0 at index 0, and not read at T where σ may be infinite."""
+        found = np.where(sigma < self.low, 0.0, np.minimum(sigma, self.high) ** self.exponent)
+        found[0] = 0.0
+        return np.asarray(found)
+
+
+DEFAULT = Band()
+
+
+def relative_sigma(process: ForwardProcess, deviation: float) -> Array:
+    """σ = g/f over the data's standard deviation at every grid index, [T + 1]; infinite where f = 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(process.g / process.f / deviation)
+
+
+def band_levels(process: ForwardProcess, band: Band, deviation: float) -> Array:
+    """Φ at every grid index, [T + 1], for costs in nats per E Σ e²: u is in units of the data, 1/(σ deviation)².
+
+    At s = 0 it is Φ_1, since w_0 u_0 = 0: the step to clean data counts as one to the lowest level of the grid.
+    """
+    sigma = relative_sigma(process, deviation)
+    if math.isinf(band.high) and math.isinf(sigma[-1]) and band.exponent >= 2.0:
+        raise ValueError(
+            f"An exponent of {band.exponent} without an upper end of the band has no finite weight on this process, whose last "
+            "grid point is pure noise. Give the band an end, such as 10, or an exponent below 2."
+        )
+    weights = band.weights(sigma)[1:]
+    snr = (process.f[1:] / process.g[1:]) ** 2
+    # At pure noise w_T may be infinite where u_T is 0; their product is the limit of σ^(p − 2) for p < 2, which is 0.
+    terms = np.where(snr > 0.0, weights, 0.0) * (snr - np.append(snr[1:], 0.0))
+    levels = np.empty(process.T + 1)
+    levels[1:] = np.cumsum(terms[::-1])[::-1]
+    levels[0] = levels[1]
+    return levels
+
+
+def band_costs(
+    statistics: Statistics,
+    exponent: float = DEFAULT.exponent,
+    band: tuple[float, float] = (DEFAULT.low, DEFAULT.high),
+    variance: Variance = POSTERIOR,
+) -> StepCosts:
+    """The cost L_w[t, s] of every step for the quality of samples, in nats weighted over a band of noise levels.
+
+    Args:
+        statistics: from `estimate`.
+        exponent: p of the weight w(σ) = σ^p; see `Band`.
+        band: (low, high), the noise levels that count, in standard deviations of the data.
+        variance: reverse variance of the divergences L(t, s). `posterior` is meant for every sampler and variance: its costs
+            were the better ones of those measured (docs/beyond/samples.md). Others give a table instead of lines.
+
+    Paths of equal cost, such as those that differ below the band alone, are told apart by the solver's rule: the smallest s first.
+    """
+    chosen = Band(exponent, *_ends(band))
+    deviation = data_deviation(statistics)
+    lines = table = None
+    if variance == POSTERIOR:
+        weights = statistics.squared_error.mean(axis=1)
+        levels = band_levels(statistics.process, chosen, deviation)
+        lines = Lines(levels, weights, 0.5 * weights * (levels[1] - levels))
+    else:
+        table = _weighted_table(elbo_costs(statistics, variance).L, chosen.weights(relative_sigma(statistics.process, deviation)))
+    return StepCosts(
+        process=statistics.process,
+        dims=statistics.dims,
+        table=table,
+        lines=lines,
+        unit=UNIT,
+        options={"objective": SAMPLES, "exponent": float(exponent), "band": [chosen.low, chosen.high], "divergence": variance},
+        provenance=provenance_of(statistics),
+    )
+
+
+def _weighted_table(L: Array, weights: Array) -> Array:
+    """L_w of any table L of divergences: each row's running sum from its end."""
+    T = len(L) - 1
+    found = np.full_like(L, np.inf)
+    found[1, 0] = 0.0
+    increments = np.diff(weights)  # dw_τ at τ − 1
+    for t in range(2, T + 1):
+        row = L[t, 1:t]
+        beyond = np.cumsum((increments[: t - 1] * row)[::-1])[::-1]  # Σ_{τ >= s}, s from 1
+        found[t, 0] = beyond[0]
+        found[t, 1:t] = weights[1:t] * row + np.append(beyond[1:], 0.0)
+    return found
+
+
+def data_deviation(statistics: Statistics) -> float:
+    """The data's standard deviation per dimension (root mean square over dimensions); of older files their root mean square."""
+    kept = statistics.data.get("deviation")
+    if kept is None:
+        return math.sqrt(float(statistics.data_square.mean()) / statistics.dims)
+    return float(kept)
+
+
+def _ends(band: Sequence[float]) -> tuple[float, float]:
+    if isinstance(band, str) or not isinstance(band, Sequence) or len(band) != 2:
+        raise ValueError(f"The band must be a pair (low, high) in standard deviations of the data, not {band!r:.80}.")
+    return band[0], band[1]
