@@ -31,6 +31,7 @@ _HOME = {
     "StepCosts": "objectives.step_costs",
     "CostTable": "objectives.step_costs",
     "elbo_costs": "objectives.elbo",
+    "band_costs": "objectives.band",
     "Solution": "solver",
     "solve": "solver",
     "Lines": "solver",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from .finding.job import Found as Found
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
+    from .objectives.band import band_costs as band_costs
     from .objectives.continuous import refine_schedule as refine_schedule
     from .objectives.elbo import elbo_costs as elbo_costs
     from .objectives.mixed import mixed_schedules as mixed_schedules

@@ -1,7 +1,7 @@
 """Stage 6. The objective for samples: divergence from the data, summed over a band of noise levels.
 
-At a noise level τ the data have the law q_τ, and the chain stopped at τ has p_τ. KL(q_τ ‖ p_τ) is at most B_τ, the prior and the
-divergences of the steps down to τ, where the step t > τ > s that crosses τ counts as t → τ. With weights dw_τ >= 0 on the levels
+At a noise level τ the data have the law q_τ, and the chain stopped at τ has p_τ. KL(q_τ ‖ p_τ) is at most B_τ, the prior and
+the divergences of the steps down to τ, where the step t > τ > s that crosses τ counts as t → τ. With weights dw_τ >= 0
 
     Σ_τ B_τ dw_τ = constant + Σ_steps L_w(t, s),   L_w(t, s) = w_s L(t, s) + Σ_{s < τ < t} dw_τ L(t, τ),   w_0 = 0
 
@@ -16,17 +16,17 @@ the paper's cost with Φ in place of the signal-to-noise ratio, which the solver
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..costs.elbo import elbo_costs, provenance_of
-from ..options import POSTERIOR, SAMPLES, Variance
+from ..options import POSTERIOR, Variance
 from ..process import ForwardProcess
 from ..solver.costs import Lines
 from ..statistics.artefact import Statistics
+from .elbo import elbo_costs, provenance_of
 from .step_costs import StepCosts
 
 Array = npt.NDArray[np.float64]
@@ -114,7 +114,7 @@ def band_costs(
         variance: reverse variance of the divergences L(t, s). `posterior` is meant for every sampler and variance: its costs
             were the better ones of those measured (docs/beyond/samples.md). Others give a table instead of lines.
 
-    Paths of equal cost, such as those that differ below the band alone, are told apart by the solver's rule: the smallest s first.
+    Of paths with equal cost, such as those that differ below the band alone, the solver takes that with the smallest s first.
     """
     chosen = Band(exponent, *_ends(band))
     deviation = data_deviation(statistics)
@@ -124,19 +124,26 @@ def band_costs(
         levels = band_levels(statistics.process, chosen, deviation)
         lines = Lines(levels, weights, 0.5 * weights * (levels[1] - levels))
     else:
-        table = _weighted_table(elbo_costs(statistics, variance).L, chosen.weights(relative_sigma(statistics.process, deviation)))
+        table = weighted_table(
+            elbo_costs(statistics, variance).L, chosen.weights(relative_sigma(statistics.process, deviation))
+        )
     return StepCosts(
         process=statistics.process,
         dims=statistics.dims,
         table=table,
         lines=lines,
         unit=UNIT,
-        options={"objective": SAMPLES, "exponent": float(exponent), "band": [chosen.low, chosen.high], "divergence": variance},
+        options={
+            "objective": "samples",
+            "exponent": float(exponent),
+            "band": [chosen.low, chosen.high],
+            "divergence": variance,
+        },
         provenance=provenance_of(statistics),
     )
 
 
-def _weighted_table(L: Array, weights: Array) -> Array:
+def weighted_table(L: Array, weights: Array) -> Array:
     """L_w of any table L of divergences: each row's running sum from its end."""
     T = len(L) - 1
     found = np.full_like(L, np.inf)
@@ -153,12 +160,17 @@ def _weighted_table(L: Array, weights: Array) -> Array:
 def data_deviation(statistics: Statistics) -> float:
     """The data's standard deviation per dimension (root mean square over dimensions); of older files their root mean square."""
     kept = statistics.data.get("deviation")
-    if kept is None:
-        return math.sqrt(float(statistics.data_square.mean()) / statistics.dims)
-    return float(kept)
+    if kept is not None:
+        return float(kept)
+    warnings.warn(
+        "These statistics do not hold the data's standard deviation (they are of version 0.1, or of a single sample), so noise "
+        "levels are measured by the data's root mean square instead. Estimate again to have them measured rightly.",
+        stacklevel=3,
+    )
+    return math.sqrt(float(statistics.data_square.mean()) / statistics.dims)
 
 
-def _ends(band: Sequence[float]) -> tuple[float, float]:
-    if isinstance(band, str) or not isinstance(band, Sequence) or len(band) != 2:
+def _ends(band: object) -> tuple[float, float]:
+    if not isinstance(band, (tuple, list)) or len(band) != 2:
         raise ValueError(f"The band must be a pair (low, high) in standard deviations of the data, not {band!r:.80}.")
     return band[0], band[1]

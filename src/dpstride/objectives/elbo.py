@@ -51,14 +51,7 @@ def elbo_costs(
         pairs=pairs,
         pairs_rule=decoders.find(options.decoder).couples,
         fitted=engine.fitted,
-        provenance={
-            "model": statistics.model,
-            "data": statistics.data,
-            "data_range": statistics.data_range.describe(),
-            "seed": statistics.seed,
-            "process": process.fingerprint,
-            "version": statistics.version,
-        },
+        provenance=provenance_of(statistics),
         unit_terms=engine.unit_terms,
         unit_totals=engine.unit_totals,
         prior=engine.prior_nats,
@@ -69,6 +62,18 @@ def heldout_costs(heldout: Statistics, options: CostOptions, fitted: Fitted) -> 
     """The table of other data than those that chose the paths, with the options and fitted numbers of these."""
     known = fitted if fitted_numbers(options) else None
     return elbo_costs(heldout, options.variance, options.decoder, known, cdf=options.cdf)
+
+
+def provenance_of(statistics: Statistics) -> dict[str, Any]:
+    """Return where costs from these statistics come from, as schedules record it."""
+    return {
+        "model": statistics.model,
+        "data": statistics.data,
+        "data_range": statistics.data_range.describe(),
+        "seed": statistics.seed,
+        "process": statistics.process.fingerprint,
+        "version": statistics.version,
+    }
 
 
 def check_options(

@@ -7,6 +7,7 @@ whatever the order in which they came.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class Rows:
         shapes = artefact.array_shapes(self.process, self.samples, discretised, learned, skipped=skipped)
         self.plain: dict[str, Array] = {name: np.zeros(shape) for name, shape in shapes.items()}
         self.plain["data_square"] = _squares(data)[kept]
+        self.deviation = _deviation(data, kept)
         self.binned: dict[str, dict[int, Binned]] = {
             name: {} for name, wanted in (("residual", discretised), ("fraction", learned)) if wanted
         }
@@ -117,6 +119,8 @@ class Rows:
     def statistics(self) -> Statistics:
         """Return what is there; rows that are not `evaluated` are zero."""
         data = self.identity["data"] | {"samples": self.samples}
+        if self.deviation is not None:
+            data |= {"deviation": self.deviation}
         empty = {"residual": np.zeros((0, MOMENTS)), "fraction": np.zeros((0, 2, MOMENTS))}
         none = np.zeros(0, dtype=np.int64)
         binned = {
@@ -155,3 +159,19 @@ def _squares(data: Samples) -> Array:
         for first in range(0, len(data), 256)
     ]
     return np.asarray(torch.cat(squares).numpy())
+
+
+def _deviation(data: Samples, kept: npt.NDArray[np.int64]) -> float | None:
+    """Standard deviation per dimension, the root of the mean over dimensions of their variances; None for one sample."""
+    if kept.size < 2:
+        return None
+    mean, squares = torch.zeros(data.shape, dtype=torch.float64), torch.zeros(data.shape, dtype=torch.float64)
+    for count, index in enumerate(range(0, kept.size, 256)):
+        x = data.take(kept[index : index + 256].tolist())
+        values = x.batch(0, len(x), torch.device("cpu"), torch.float64).x
+        # Chan's update: deviations from the running mean, so that data far from zero lose no digits.
+        n, more = 256 * count, len(values)
+        shift = values.mean(0) - mean
+        mean = mean + shift * (more / (n + more))
+        squares = squares + (values - values.mean(0)).square().sum(0) + shift.square() * (n * more / (n + more))
+    return math.sqrt(float(squares.mean()) / (kept.size - 1))
