@@ -105,7 +105,7 @@ def band_costs(
     band: tuple[float, float] = (DEFAULT.low, DEFAULT.high),
     variance: Variance = POSTERIOR,
 ) -> StepCosts:
-    """The cost L_w[t, s] of every step for the quality of samples, in nats weighted over a band of noise levels.
+    """Return the cost L_w[t, s] of every step for the quality of samples, in nats weighted over a band of noise levels.
 
     Args:
         statistics: from `estimate`.
