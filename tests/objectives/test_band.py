@@ -195,6 +195,13 @@ def test_refusals(exponent: Any, band: Any, rule: str) -> None:
         band_costs(statistics, exponent, band)
 
 
+def test_data_that_do_not_vary_are_refused() -> None:
+    statistics = gaussian(ForwardProcess.linear(T=10), np.ones(2))
+    constant = replace(statistics, data={**statistics.data, "deviation": 0.0})
+    with pytest.raises(ValueError, match="Give data that vary"):
+        band_costs(constant)
+
+
 def test_an_exponent_below_2_needs_no_end_of_the_band() -> None:
     statistics = gaussian(ForwardProcess.rectified_flow(T=10), np.ones(2))
     assert np.isfinite(solve(band_costs(statistics, 1.9, (0.1, math.inf))).costs[1:]).all()

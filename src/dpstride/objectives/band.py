@@ -49,7 +49,7 @@ class Band:
 
     def __post_init__(self) -> None:
         for name, value in (("exponent", self.exponent), ("low", self.low), ("high", self.high)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or math.isnan(value):
                 raise ValueError(f"The band's {name} must be a number, not {value!r:.80}.")
         if not 0.0 <= self.exponent < math.inf:
             raise ValueError(
@@ -111,8 +111,7 @@ def band_costs(
         statistics: from `estimate`.
         exponent: p of the weight w(σ) = σ^p; see `Band`.
         band: (low, high), the noise levels that count, in standard deviations of the data.
-        variance: reverse variance of the divergences L(t, s). `posterior` is meant for every sampler and variance: its costs
-            were the better ones of those measured (docs/beyond/samples.md). Others give a table instead of lines.
+        variance: reverse variance of the divergences L(t, s), whatever variance samples; others than `posterior` make a table.
 
     Of paths with equal cost, such as those that differ below the band alone, the solver takes that with the smallest s first.
     """
@@ -160,6 +159,10 @@ def weighted_table(L: Array, weights: Array) -> Array:
 def data_deviation(statistics: Statistics) -> float:
     """The data's standard deviation per dimension (root mean square over dimensions); of older files their root mean square."""
     kept = statistics.data.get("deviation")
+    if kept is not None and kept <= 0.0:
+        raise ValueError(
+            "All samples of the data are the same, so noise cannot be measured in their standard deviations. Give data that vary."
+        )
     if kept is not None:
         return float(kept)
     warnings.warn(
