@@ -161,7 +161,7 @@ def data_deviation(statistics: Statistics) -> float:
     kept = statistics.data.get("deviation")
     if kept is not None and kept <= 0.0:
         raise ValueError(
-            "All samples of the data are the same, so noise cannot be measured in their standard deviations. Give data that vary."
+            "All samples of the data are the same, so noise has no standard deviation to be measured by. Give data that vary."
         )
     if kept is not None:
         return float(kept)
