@@ -249,7 +249,8 @@ def page(lines: list[dict[str, Any]]) -> str:
         f"{len(accused)} accused. Network evaluations of these: {evaluations[0]} to {evaluations[-1]}, "
         f"median {evaluations[len(evaluations) // 2]}."
     )
-    return "\n".join([*rows, "", text, "", f"Missed: {'; '.join(missed) or 'none'}."])
+    names = f"Networks: {', '.join(sorted({line['model'] for line in lines}))}."
+    return "\n".join([*rows, "", names, text, "", f"Missed: {'; '.join(missed) or 'none'}."])
 
 
 def main() -> None:

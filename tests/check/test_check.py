@@ -242,6 +242,13 @@ def test_few_samples_are_used_with_several_noises() -> None:
     assert found.changes == ("predicts='eps'",)
 
 
+def test_noise_that_the_network_does_not_know_is_noted() -> None:
+    """sub-VP begins with far less noise than the linear process that the network was made for."""
+    found = checked(TRUTHS["eps, linear"], process=ForwardProcess.sub_vp(T))
+    assert any("worse than none at all" in note for note in found.notes)
+    assert checked(TRUTHS["eps, linear"]).notes == ()
+
+
 def test_every_change_says_what_to_do() -> None:
     assert all(change.label and change.remedy and change.kind for change in CHANGES)
     assert len({change.label for change in CHANGES}) == len(CHANGES)

@@ -25,6 +25,7 @@ LEAST_LOG_SNR = -5.0  # of data with variance 1; below it hardly anything is lef
 # Draws at first and at most, for samples of SMALL dimensions and more; fewer dimensions say less each, and take more draws.
 SMALL, DRAWS, MOST_DRAWS, MOST_TIMES = 512, 8, 32, 4
 FACTS_FROM = 1024  # samples for the data's means and variances
+WORSE_THAN_NONE = 1.2  # error of the implied noise; that of no network is 1
 WORSE_THAN_GAUSSIAN = 0.01  # of the Gaussian's area: an exact denoiser of Gaussian data has 0
 
 
@@ -152,7 +153,22 @@ def _outcome(denoiser: Denoiser, search: Search, found: Found, moments: tuple[Ar
         area=areas,
         gaussian=gaussian,
         evaluations=search.meter.evaluations,
+        notes=_notes(search, found),
         draws=found.draws,
+    )
+
+
+def _notes(search: Search, found: Found) -> tuple[str, ...]:
+    """Noise levels next to clean data at which the declared description is worse than no network at all."""
+    declared = found.declared
+    errors = declared.measured.errors[declared.reading][:, : declared.measured.draws].mean(1)
+    worse = int(np.argmin(errors > WORSE_THAN_NONE)) if (errors <= WORSE_THAN_NONE).any() else len(errors)
+    if worse == 0:
+        return ()
+    return (
+        f"Up to t = {declared.measured.index[worse - 1]} the network is worse than none at all (the error of the implied "
+        f"noise is up to {errors[:worse].max():.2g}): it may not know so little noise. Check the process, or begin the grid "
+        "later.",
     )
 
 

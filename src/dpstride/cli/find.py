@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 )
 @adaptive
 @click.option("--every-step", is_flag=True, help="Evaluate every step, whatever the tolerance.")
+@click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Look whether MODEL is described rightly, as check does.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
 @objective
 @model_option
@@ -68,6 +74,7 @@ def find_command(
     budgets: tuple[int, ...] | None,
     every_step: bool,
     dry_run: bool,
+    check: bool,
     objective: Objective,
     sampler: OdeSampler,
     weight: float,
@@ -118,6 +125,7 @@ def find_command(
         weight=weight,
         trajectories=trajectories,
         teacher_steps=teacher_steps,
+        check=check,
     )
     how = Execution(seed, batch_size, not quiet, skip_nonfinite=skip_nonfinite)
     loaded = load_model(model, model_options)

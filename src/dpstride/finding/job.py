@@ -59,6 +59,7 @@ class Request:
         weight: of the mixed objective: bits/dim that a mean square distance of 1 per dimension is worth.
         trajectories: number of noise samples for the reference sampler.
         teacher_steps: steps of the reference sampler, at most, and of the grid that paths are chosen on.
+        check: look whether another description of the model would be better, some hundred evaluations; a note says so.
     """
 
     objective: Objective = DEFAULT_OBJECTIVE
@@ -73,6 +74,7 @@ class Request:
     weight: float = WEIGHT
     trajectories: int = TRAJECTORIES
     teacher_steps: int = TEACHER_STEPS
+    check: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +158,11 @@ class Job:
         """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
         finder = finder_of(self.request.objective)
         begin(self.output, self.record, finder.needed(self), overwrite)
-        return finder.run(self, overwrite)
+        if not self.request.check or finder.noises(self.request) is not None:
+            return finder.run(self, overwrite)
+        from .description import description_notes
+
+        return finder.run(replace(self, notes=(*self.notes, *description_notes(self))), overwrite)
 
 
 class Finder(Protocol):
