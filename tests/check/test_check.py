@@ -243,10 +243,12 @@ def test_few_samples_are_used_with_several_noises() -> None:
 
 
 def test_noise_that_the_network_does_not_know_is_noted() -> None:
-    """sub-VP begins with far less noise than the linear process that the network was made for."""
-    found = checked(TRUTHS["eps, linear"], process=ForwardProcess.sub_vp(T))
+    """Off by 0.1 everywhere, x̂_0 has an implied noise off by 0.01 snr: far above 1 next to clean data only."""
+    truth = TRUTHS["x0, cosine"]
+    network = truth.network()
+    found = check(Denoiser(lambda x, time: network(x, time) + 0.1, COSINE, predicts="x0"), DATA, progress=False)
     assert any("worse than none at all" in note for note in found.notes)
-    assert checked(TRUTHS["eps, linear"]).notes == ()
+    assert checked(truth).notes == ()
 
 
 def test_every_change_says_what_to_do() -> None:
