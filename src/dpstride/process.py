@@ -90,6 +90,11 @@ class ForwardProcess:
                 f"betas must lie strictly between 0 and 1, but betas[{i}] = {betas[i]}. A process that ends in pure "
                 "noise (beta = 1) is made with from_functions."
             )
+        if betas.size >= 10 and betas[0] > 0.9 and (np.diff(betas) < 0.0).all():
+            raise ValueError(
+                f"betas fall from {betas[0]:g} to {betas[-1]:g}, as cumulative products do and betas do not: the first step "
+                "would be noise already. Give them to from_alpha_bar."
+            )
         log_alpha_bar = np.cumsum(np.log1p(-betas))
         if np.exp(log_alpha_bar[-1]) == 0.0:
             raise ValueError("betas are so large that alpha_bar underflows to 0; use fewer or smaller betas.")
