@@ -17,6 +17,7 @@ the same; 1: different, each place printed; 2: bad usage.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import math
@@ -45,7 +46,11 @@ DECODERS = ("upper", "first_pair", "respaced", "optimal")
 MODELS = ("fashion-simple", "fashion-hybrid", "fashion-vlb", "fashion-continuous", "fashion-flow")
 SAMPLES, GRID = 16, 32
 # Prefixes of names where a sum was reordered on purpose, and why. Everything else is compared bit for bit.
-LOOSE: dict[str, str] = {}
+LOOSE: dict[str, str] = {
+    "adaptive: mixture300 optimal first_pair/report": "replicates come from the one engine of costs",
+    "adaptive: fashion-hybrid learned_optimal first_pair/report": "the same",
+    "adaptive: fashion-hybrid optimal respaced/report": "the same",
+}
 UNSAID = {"version", "versions", "seconds", "time", "when", "date", "command", "folder", "behaviour", "package"}
 SECTIONS: dict[str, Callable[[], Found]] = {}
 
@@ -345,7 +350,9 @@ def ablation() -> Found:
         known = MODEL.statistics(name, data_range=data_range)
         heldout = MODEL.statistics(name, heldout=True, data_range=data_range)
         for variance, decoder in MODEL.options(name):
-            options = dpstride.elbo_costs(known, variance=variance, decoder=decoder).options
+            options: Any = plain(dpstride.elbo_costs(known, variance=variance, decoder=decoder).options)
+            with contextlib.suppress(ImportError):  # in 0.1.0 they were a dict
+                options = home_of("CostOptions", "options").from_dict(options)
             found = ablate(known, heldout, options, (3, 8), repeats=2, seed=1)
             yield (
                 f"{name} {data_range} {variance} {decoder}",
