@@ -175,11 +175,11 @@ def test_folders_without_a_record_are_judged_by_their_schedules(
     for name in ("run.json", "comparison.json", "adaptive.json"):
         (place / "out" / name).unlink()
     statistics = "out/statistics.safetensors"
-    assert _run(["solve", statistics, "-o", "out/schedules.json"]) == 0
+    assert _run(["solve", statistics, "-o", "out/schedules.json", "--overwrite"]) == 0
     assert _run([*FIND, "-q"]) == 0
     (place / "out" / "run.json").unlink()
     (place / "out" / "comparison.json").unlink()
-    assert _run(["solve", statistics, "-o", "out/schedules.json", "--variance", "upper"]) == 0
+    assert _run(["solve", statistics, "-o", "out/schedules.json", "--variance", "upper", "--overwrite"]) == 0
     assert _run(FIND) == 2
     assert "schedules.json: variance (there 'upper', here 'posterior')" in said(capsys)
 
