@@ -49,6 +49,7 @@ FIND = [
     "12",
     "--budgets",
     "4,8",
+    "--no-check",  # its evaluations would be counted with those of the runs
 ]
 
 
