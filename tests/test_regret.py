@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from dpstride import ForwardProcess, Statistics, elbo_costs, estimate, solve
+from dpstride.adaptive.gaps import around
 from dpstride.adaptive.loop import first_steps
-from dpstride.adaptive.regret import _around, _Judge, believe
+from dpstride.adaptive.regret import _Judge, believe
 from dpstride.objectives.elbo import check_options
 from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.interpolate import fill
@@ -157,7 +158,7 @@ def test_what_learned_rows_miss_is_the_difference_of_two_whole_tables(variance: 
     found, u = judge._learned_misses(), coordinate_of(full)
     table = elbo_costs(full, variance)
     for row, t in enumerate(judge.known[1:-1].tolist(), start=1):
-        others, (low, high) = mask.copy(), _around(u[judge.known], row)
+        others, (low, high) = mask.copy(), around(u[judge.known], row)
         others[judge.known[low + 1 : high]] = False
         without = elbo_costs(fill(full, others), variance, fitted=table.fitted)
         for column, reach in enumerate((1 / 16, 1 / 2, 1.0)):
@@ -216,7 +217,7 @@ def test_without_noise_or_gaps_there_is_no_regret() -> None:
     ],
 )
 def test_both_sides_of_a_kink_are_left_out_together(at: int, expected: tuple[int, int]) -> None:
-    assert _around(np.array([0.0, 2.0, 5.0, 5.1, 8.0, 9.9, 10.0]), at) == expected
+    assert around(np.array([0.0, 2.0, 5.0, 5.1, 8.0, 9.9, 10.0]), at) == expected
 
 
 def test_a_second_time_beside_another_makes_nothing_surer() -> None:

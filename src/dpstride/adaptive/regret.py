@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,38 +23,14 @@ import numpy.typing as npt
 from ..objectives.engine import ElboEngine
 from ..options import CostOptions
 from ..statistics.artefact import Statistics
-from ..statistics.coordinate import monotone_cubic
 from ..statistics.interpolate import fill
 from ..variances import Errors, Steps
 from .candidates import REACHES, Array, Candidates, Indices
+from .gaps import NEIGHBOURS, Gaps, around, gaps_between
 
 LN2 = math.log(2.0)
-NEIGHBOURS = 2  # on either side, whose misses count too where one evaluated time is left out
-BEND = 3.0  # nats of log-SNR within which a curve may turn from one line to another
-APART = 0.125  # of a gap: how far from its ends a time has to be for what is missed there to tell anything
 CONFIDENCE = 0.95
 REPLICATES = 200
-
-
-def _growth(width: Any) -> Any:
-    """Growth of the error in the middle of a gap with its width.
-
-    That of a cubic falls with the square at least, once the gap is narrower than what bends in it: a few nats of log-SNR.
-    """
-    return width**2 / (1.0 + (width / BEND) ** 2)
-
-
-def _around(known: Array, j: int) -> tuple[int, int]:
-    """The nearest evaluated times on either side that leave j well inside their gap.
-
-    The two sides of a kink lie next to each other: one that is left out alone is told by the other, and nothing is tested.
-    """
-    low, high = j - 1, j + 1
-    while high < known.size - 1 and known[high] - known[j] < APART * (known[high] - known[low]):
-        high += 1
-    while low > 0 and known[j] - known[low] < APART * (known[high] - known[low]):
-        low -= 1
-    return low, high
 
 
 @dataclass(frozen=True)
@@ -92,39 +68,52 @@ def believe(
 class _Judge(Candidates):
     """Uncertainty between the evaluated times, and what it and the samples mean for the chosen paths."""
 
-    def _row_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """`unknown` of ln Σ e²; of learned variances, of what steps of each of `REACHES` cost. [3, n]"""
-        where = np.searchsorted(self.grid, self.known)
+    @cached_property
+    def _at_known(self) -> Indices:
+        """Positions of the evaluated times among the candidates."""
+        return np.searchsorted(self.grid, self.known)
+
+    def row_gaps(self, weights: Array) -> list[Gaps]:
+        """Return what is unknown of ln Σ e²; of learned variances, of what steps of each of `REACHES` cost."""
         if not self.learned or self.grid.size == 1:  # a single time has no steps above 0
-            error, worth = self._error_unknown(weights)
-            return np.stack([error] * len(REACHES)), worth
+            return [self.error_gaps(weights)] * len(REACHES)
         missed = self._learned_misses()
         # The first time has no steps of its own; it is given the level of the second.
-        of_reach = [
-            self.unknown(
-                np.array([self._step_level(max(i, 1), reach, weights) for i in where.tolist()]), missed[:, column]
-            )
-            for column, reach in enumerate(REACHES)
+        levels = [
+            np.array([self._step_level(max(i, 1), reach, weights) for i in self._at_known.tolist()])
+            for reach in REACHES
         ]
+        u = self.place.u[self.known]
+        return [gaps_between(u, level, missed[:, column]) for column, level in enumerate(levels)]
+
+    def error_gaps(self, weights: Array) -> Gaps:
+        """Return what is unknown of ln Σ e², which is interpolated as the error of what the network predicts."""
+        squared = self.squared_error[self._at_known] @ weights
+        least = 0.1 * squared[:, :1]  # a stretched replicate must not take it below zero
+        levels = np.log(np.maximum(np.maximum(squared, least), 1e-300) * self.gain[self.known, None])
+        return gaps_between(self.place.u[self.known], levels)
+
+    def decoder_gaps(self, decoder: Array) -> Gaps:
+        """Return what is unknown of the decoder's cost over `rough_decoder`, beyond what Σ e² says of it."""
+        rough, _ = self.rough_decoder
+        return gaps_between(self.place.u[self.known], (decoder / rough[:, None])[self._at_known])
+
+    def _row_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """`row_gaps` at every candidate, [reaches, n], and for each gap whether any is worth it."""
+        of_reach = [self._spread(gaps) for gaps in self.row_gaps(weights)]
         return np.stack([error for error, _ in of_reach]), np.any([worth for _, worth in of_reach], axis=0)
 
-    def _error_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """`unknown` of ln Σ e², which is interpolated as the error of what the network predicts."""
-        squared = self.squared_error[np.searchsorted(self.grid, self.known)] @ weights
-        least = 0.1 * squared[:, :1]  # a stretched replicate must not take it below zero
-        return self.unknown(np.log(np.maximum(np.maximum(squared, least), 1e-300) * self.gain[self.known, None]))
-
     def _decoder_unknown(self, decoder: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """`unknown` of the decoder's cost, in nats, beyond what Σ e² says of it."""
+        """`decoder_gaps` at every candidate, in nats."""
         rough, _ = self.rough_decoder
-        error, worth = self.unknown((decoder / rough[:, None])[np.searchsorted(self.grid, self.known)])
+        error, worth = self._spread(self.decoder_gaps(decoder))
         return np.where(np.isfinite(rough), rough, 0.0) * error, worth
 
     def _learned_misses(self) -> Array:
         """ln of what steps from each evaluated time would cost by the other times, less what they do. [known, reaches]"""
         missed = np.zeros((self.known.size, len(REACHES)))
         for row, t in enumerate(self.known[1:-1].tolist(), start=1):
-            low, high = _around(self.place.u[self.known], row)
+            low, high = around(self.place.u[self.known], row)
             others = np.isin(np.arange(self.process.T + 1), np.delete(self.known, np.arange(low + 1, high)))
             i = int(np.searchsorted(self.grid, t))
             at = np.array([self._reached(i, reach)[0] for reach in REACHES])
@@ -151,42 +140,11 @@ class _Judge(Candidates):
         return np.asarray(share * level[0] + (1.0 - share) * level[1])
 
     def unknown(self, levels: Array, missed: Array | None = None) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """Interpolate between ``levels`` [known, replicates], the first of them the estimate.
+        """`gaps_between` these levels of the evaluated times, at every candidate, and whether gaps are worth it."""
+        return self._spread(gaps_between(self.place.u[self.known], levels, missed))
 
-        ``missed`` [known] is what the others say of each less what it is, where that is not by a monotone cubic. Returns the
-        standard deviation at every candidate, and for the gap below each evaluated time whether it exceeds, in the middle,
-        the noise that a row evaluated there would have of its own.
-        """
-        known, count = self.place.u[self.known], self.known.size
-        # By evaluated time: squares of what the others miss there, beyond what noise explains; and of what they would miss
-        # if the error in the middle of a gap as wide as 1 were 1, at its place in the gap and at no place too near an end.
-        excess, scale, inside, noise = np.zeros((4, count))
-        for j in range(1, count - 1):
-            low, high = _around(known, j)
-            others = np.delete(np.arange(count), np.arange(low + 1, high))
-            by_cubic = monotone_cubic(known[others], levels[others])(known[j]) - levels[j]
-            explained = float(by_cubic[1:].var())
-            width = known[high] - known[low]
-            w = (known[j] - known[low]) / width
-            excess[j] = (by_cubic[0] if missed is None else missed[j]) ** 2 - explained
-            scale[j], inside[j] = (
-                (part * _growth(width)) ** 2 for part in (4.0 * w * (1.0 - w), max(4.0 * w * (1.0 - w), 0.25))
-            )
-            # What samples share at all t cancels in the miss; the noise of t and about half that of two others is left.
-            noise[j] = math.sqrt(explained / 1.5)
-        # A single miss may be small by chance: those around are asked too, and the larger answer is believed.
-        around = [
-            np.convolve(squares, np.ones(2 * NEIGHBOURS + 1))[NEIGHBOURS : NEIGHBOURS + count]
-            for squares in (excess, scale)
-        ]
-        alone, pooled = (each / np.maximum(size, 1e-300) for each, size in ((excess, inside), around))
-        curvature = np.sqrt(np.maximum(np.maximum(alone, pooled), 0.0))
-        noise[[0, -1]] = noise[[min(1, count - 1), max(count - 2, 0)]]
-        middle = np.maximum(curvature[1:], curvature[:-1]) * _growth(np.diff(known))
-        worth = middle > 0.5 * (noise[1:] + noise[:-1])
-        w = self.place.weight[self.grid]
-        middle, worth = np.concatenate([[0.0], middle]), np.concatenate([[False], worth])
-        return middle[np.searchsorted(self.known, self.grid)] * 4.0 * w * (1.0 - w), worth
+    def _spread(self, gaps: Gaps) -> tuple[Array, npt.NDArray[np.bool_]]:
+        return gaps.at(np.searchsorted(self.known, self.grid), self.place.weight[self.grid]), gaps.worth
 
     # --- beliefs ----------------------------------------------------------------------------------------------------------
 
@@ -195,7 +153,7 @@ class _Judge(Candidates):
         weights = self._resampled(rng)
         decoder = self.decoder @ weights
         row_error, row_worth = self._row_unknown(weights)
-        error, error_worth = self._error_unknown(weights)
+        error, error_worth = self._spread(self.error_gaps(weights))
         decoder_error, decoder_worth = self._decoder_unknown(decoder)
         _, in_proportion = self.rough_decoder  # to Σ e²
         still = np.ones((len(REACHES), self.grid.size))
