@@ -35,6 +35,7 @@ STAGES = {
     "solver": 5,
     "objectives": 6,
     "evaluate": 7,
+    "masked": 7,
     "report": 8,
     "cli": 9,
 }
@@ -46,6 +47,7 @@ DELEGATES = {
     ("schedule.py", "dpstride.report.notebook"),
     ("solver/__init__.py", "dpstride.report.notebook"),
     ("evaluate/comparison.py", "dpstride.report.notebook"),
+    ("masked/schedule.py", "dpstride.integrations.llada"),
 }
 TORCH = {
     "reading",
@@ -57,6 +59,7 @@ TORCH = {
     "runs",
     "checking",
     "evaluate",
+    "masked",
     "finding",
     "study",
     "cli",
@@ -154,6 +157,11 @@ def test_the_help_of_the_command_line_imports_nothing_heavy() -> None:
         "statistics.artefact",
         "statistics.bins",
         "statistics.decoder",
+        "masked.process",
+        "masked.schedule",
+        "masked.statistics",
+        "masked.strides",
+        "masked.costs",
     ],
 )
 def test_stages_of_numbers_work_without_torch(module: str) -> None:

@@ -58,6 +58,7 @@ OTHER_MEANINGS = {
         "objectives/mixed.py": "one of the two parts of its costs",
     },
     "mixed": {"evaluate/features/inception.py": "the blocks of the network"},
+    "even": {"masked/strides.py": "as many tokens in every round"},
     "log_snr": {"integrations/export.py": "a column of the table"},
     "diffusers": dict.fromkeys(
         (

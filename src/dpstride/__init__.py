@@ -60,6 +60,27 @@ _HOME = {
     "frechet_distance": "evaluate.frechet",
     "KernelDistance": "evaluate.kernel_distance",
     "kernel_distance": "evaluate.kernel_distance",
+    "MaskedProcess": "masked.process",
+    "MaskedDenoiser": "masked.denoiser",
+    "Tokens": "masked.tokens",
+    "estimate_masked": "masked.estimate",
+    "MaskedStatistics": "masked.statistics",
+    "MaskedSchedule": "masked.schedule",
+    "BinomialSchedule": "masked.schedule",
+    "MaskedScheduleSet": "masked.schedule",
+    "even_unmasking": "masked.strides",
+    "cosine_unmasking": "masked.strides",
+    "entropy_unmasking": "masked.strides",
+    "linear_times": "masked.strides",
+    "MaskedCosts": "masked.costs",
+    "masked_costs": "masked.costs",
+    "binomial_costs": "masked.costs",
+    "masked_schedules": "masked.costs",
+    "score_masked": "masked.costs",
+    "optimise_masked": "masked.pipeline",
+    "TokenLikelihood": "masked.evaluate",
+    "bits_per_token": "masked.evaluate",
+    "sample_masked": "masked.sampling",
     "load_model": "integrations.loading",
     "DPStrideScheduler": "integrations.diffusers_scheduler",
 }
@@ -87,6 +108,27 @@ if TYPE_CHECKING:
     from .finding.job import Found as Found
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
+    from .masked.costs import MaskedCosts as MaskedCosts
+    from .masked.costs import binomial_costs as binomial_costs
+    from .masked.costs import masked_costs as masked_costs
+    from .masked.costs import masked_schedules as masked_schedules
+    from .masked.costs import score_masked as score_masked
+    from .masked.denoiser import MaskedDenoiser as MaskedDenoiser
+    from .masked.estimate import estimate_masked as estimate_masked
+    from .masked.evaluate import TokenLikelihood as TokenLikelihood
+    from .masked.evaluate import bits_per_token as bits_per_token
+    from .masked.pipeline import optimise_masked as optimise_masked
+    from .masked.process import MaskedProcess as MaskedProcess
+    from .masked.sampling import sample_masked as sample_masked
+    from .masked.schedule import BinomialSchedule as BinomialSchedule
+    from .masked.schedule import MaskedSchedule as MaskedSchedule
+    from .masked.schedule import MaskedScheduleSet as MaskedScheduleSet
+    from .masked.statistics import MaskedStatistics as MaskedStatistics
+    from .masked.strides import cosine_unmasking as cosine_unmasking
+    from .masked.strides import entropy_unmasking as entropy_unmasking
+    from .masked.strides import even_unmasking as even_unmasking
+    from .masked.strides import linear_times as linear_times
+    from .masked.tokens import Tokens as Tokens
     from .objectives.band import band_costs as band_costs
     from .objectives.continuous import refine_schedule as refine_schedule
     from .objectives.elbo import elbo_costs as elbo_costs

@@ -164,7 +164,7 @@ class ScheduleSet:
 
     def __repr__(self) -> str:
         process = f"{self.process.name}, T = {self.process.T}"
-        return f"<ScheduleSet of {process}: {len(self)} schedules, of {_spans(self.budgets)} steps>"
+        return f"<ScheduleSet of {process}: {len(self)} schedules, of {spans(self.budgets)} steps>"
 
     def __getitem__(self, budget: int) -> Schedule:
         if budget not in self.entries:
@@ -175,7 +175,7 @@ class ScheduleSet:
                 else f"; no path has more than T = {T}"
             )
             raise ValueError(
-                f"There is no schedule of {budget} steps here; budgets are {_spans(sorted(self.entries))}. Ask for one of "
+                f"There is no schedule of {budget} steps here; budgets are {spans(sorted(self.entries))}. Ask for one of "
                 f"them{more}."
             )
         steps, bpd, standard_error = self.entries[budget]
@@ -278,12 +278,12 @@ class ScheduleSet:
             process = ForwardProcess(**parts)
             entries = {}
             for entry in document["schedules"]:
-                steps = check_path(_steps(entry, process.T), process.T)
+                steps = check_path(path_from_json(entry, process.T), process.T)
                 if len(steps) - 1 != entry["budget"]:
                     raise ValueError(f"the schedule of budget {entry['budget']} has {len(steps) - 1} steps")
                 if len(steps) - 1 in entries:
                     raise ValueError(f"it holds two schedules of budget {entry['budget']}")
-                entries[len(steps) - 1] = (steps, _finite(entry["bpd"]), _finite(entry["standard_error"]))
+                entries[len(steps) - 1] = (steps, finite(entry["bpd"]), finite(entry["standard_error"]))
             if not entries:
                 raise ValueError("it holds no schedule")
             fitted = Fitted.from_json(document["fitted"], process.T)
@@ -296,12 +296,7 @@ class ScheduleSet:
 
     def _entry(self, budget: int) -> dict[str, Any]:
         steps, bpd, standard_error = self.entries[budget]
-        path: dict[str, Any] = {"steps": list(steps)}
-        if budget > LISTED:  # bit i of the mask is set when the path visits grid index i
-            visited = np.zeros(steps[0] + 1, dtype=np.uint8)
-            visited[list(steps)] = 1
-            path = {"mask": np.packbits(visited, bitorder="little").tobytes()[::-1].hex()}
-        return {"budget": budget, "bpd": _finite(bpd), "standard_error": _finite(standard_error), **path}
+        return {"budget": budget, "bpd": finite(bpd), "standard_error": finite(standard_error), **path_to_json(steps)}
 
 
 # --- checks --------------------------------------------------------------------------------------------------------------
@@ -330,7 +325,17 @@ def _same_process(one: Schedule | ScheduleSet, other: Schedule | ScheduleSet) ->
     return one.process is other.process or one.process.fingerprint == other.process.fingerprint
 
 
-def _steps(entry: Mapping[str, Any], T: int) -> list[int]:
+def path_to_json(steps: Sequence[int]) -> dict[str, Any]:
+    """A path as files keep it: a list, or if it is long a mask whose bit i is set when the path visits grid index i."""
+    if len(steps) - 1 <= LISTED:
+        return {"steps": list(steps)}
+    visited = np.zeros(steps[0] + 1, dtype=np.uint8)
+    visited[list(steps)] = 1
+    return {"mask": np.packbits(visited, bitorder="little").tobytes()[::-1].hex()}
+
+
+def path_from_json(entry: Mapping[str, Any], T: int) -> list[int]:
+    """Read what `path_to_json` wrote, of a grid of T steps."""
     if "steps" in entry:
         return list(entry["steps"])
     mask = int(entry["mask"], 16)
@@ -340,7 +345,8 @@ def _steps(entry: Mapping[str, Any], T: int) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.unpackbits(visited, bitorder="little"))[::-1]]
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
+    """A number as files keep it: None where it is not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -348,7 +354,7 @@ def _number(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _spans(budgets: list[int]) -> str:
+def spans(budgets: list[int]) -> str:
     """Budgets in words: 1 to 100, 256."""
     spans: list[list[int]] = []
     for budget in budgets:

@@ -88,7 +88,7 @@ class Samples:
         kinds: dict[bytes, int] = {}
         for number in np.linspace(0, len(self) - 1, min(len(self), LOOK)).round().astype(int).tolist():
             digest = hashlib.sha256()
-            _update(digest, slice_conditioning(self.conditioning, [number]))
+            update_digest(digest, slice_conditioning(self.conditioning, [number]))
             kinds.setdefault(digest.digest(), number)
         return [*kinds.values(), *spread][:count]
 
@@ -107,7 +107,7 @@ class Samples:
         """Digest of values, shape, range and conditioning."""
         digest = hashlib.sha256(f"{tuple(self.values.shape)} {self.data_range.describe()}".encode())
         digest.update(self.values.contiguous().numpy().tobytes())
-        _update(digest, self.conditioning)
+        update_digest(digest, self.conditioning)
         return digest.hexdigest()[:16]
 
 
@@ -295,11 +295,12 @@ def _layout(conditioning: Any) -> Any:
     )
 
 
-def _update(digest: Any, conditioning: Any) -> None:
+def update_digest(digest: Any, conditioning: Any) -> None:
+    """Add the conditioning to a digest of data."""
     if isinstance(conditioning, Mapping):
         for key, inner in conditioning.items():
             digest.update(str(key).encode())
-            _update(digest, inner)
+            update_digest(digest, inner)
     elif isinstance(conditioning, Tensor):
         digest.update(conditioning.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     elif conditioning is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,37 @@ class Probed:
     slack: float
 
 
+class Grid(Protocol):
+    """A process as the probes see it."""
+
+    @property
+    def T(self) -> int:
+        """Number of grid steps."""
+
+
+class Model(Protocol):
+    """A model as the probes see it: a `Denoiser`, or whatever else responds at grid indices."""
+
+    @property
+    def process(self) -> Grid:
+        """Its grid."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its network lives."""
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Precision of its network."""
+
+    @property
+    def autocast_now(self) -> torch.dtype | None:
+        """The lower precision in which torch runs what it sees fit."""
+
+    def response(self, x_t: Tensor, t: Tensor, conditioning: Any = None) -> Tensor:
+        """The network's own output."""
+
+
 @dataclass(frozen=True)
 class _Outputs:
     values: Array  # [n, numbers]
@@ -57,7 +88,7 @@ class _Outputs:
         return self.values[place], float(self.sizes[place])
 
 
-def probe(denoiser: Denoiser, inputs: Inputs, samples: Sequence[int], batch_size: int) -> Probed:
+def probe(denoiser: Model, inputs: Inputs, samples: Sequence[int], batch_size: int) -> Probed:
     """Pass the probes; ValueError if the network is no function of each sample.
 
     Args:
@@ -199,7 +230,7 @@ def _in_large(
     return max(_apart(alone[i].row(0), found.row(place)) for place, i in enumerate(places))
 
 
-def _respond(denoiser: Denoiser, x_t: Tensor, conditioning: Any, t: Indices) -> _Outputs:
+def _respond(denoiser: Model, x_t: Tensor, conditioning: Any, t: Indices) -> _Outputs:
     output = denoiser.response(x_t, torch.from_numpy(t), conditioning)
     values = output.flatten(1).to(device="cpu", dtype=torch.float64, copy=True).numpy()
     values[~(np.abs(values) < LARGEST)] = NOT_FINITE
@@ -212,7 +243,7 @@ def _apart(one: tuple[Array, float], other: tuple[Array, float]) -> float:
     return float(np.linalg.norm(one[0] - other[0])) / max(one[1], other[1], 1e-300)
 
 
-def _is_random(denoiser: Denoiser, respond: Callable[[], _Outputs], slack: float) -> bool:
+def _is_random(denoiser: Model, respond: Callable[[], _Outputs], slack: float) -> bool:
     """Return whether torch's random numbers explain the difference: from the same seed there is none."""
     with torch.random.fork_rng(devices=[denoiser.device] if denoiser.device.type == "cuda" else []):
         found = []

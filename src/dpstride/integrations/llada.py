@@ -1,0 +1,22 @@
+"""LLaDA: the table of tokens per step that its sampler takes.
+
+Its ``generate`` asks ``get_num_transfer_tokens(mask_index, steps)`` for an int64 table [batch, steps], whose rows add up to the
+masked tokens of each sample (of each block, where it generates block by block), and reveals that many in each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ..masked.schedule import MaskedSchedule
+
+
+def num_transfer_tokens(schedule: MaskedSchedule, masked: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
+    """The table [B, K] for samples with ``masked`` [B] tokens to generate; one row of the schedule's own length when None."""
+    counts = schedule.counts_for([schedule.length] if masked is None else masked)
+    return np.ascontiguousarray(-np.diff(counts, axis=0).T)

@@ -1,0 +1,192 @@
+"""Stage 2. A network of tokens as the distribution of every masked token, given the others.
+
+Whether logits are shifted, what the network is fed as time, and that no position ever becomes the mask token again, is known
+here and nowhere else. Probabilities are float64; logits of large vocabularies are turned into them a few positions at a time.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..calling import PRECISIONS, NonFiniteError, autocast_in_force, call
+from ..fingerprint import digest_of, name_of, parts_of, plain_parts
+from ..reading.text import printable
+from ..runs.numbers import whole_number
+from .process import MaskedProcess
+
+TimeInput = Literal["share"] | Callable[[Tensor], Tensor] | None
+NUMBERS = 1 << 22  # logits that are turned into probabilities at a time
+PROBED = 1 << 18  # numbers of a response that are looked at
+
+
+class MaskedDenoiser:
+    """A network of tokens, seen as the distribution of masked tokens given the others.
+
+    Args:
+        network: any callable ``network(tokens)`` → logits [B, n, vocabulary], of tokens int64 [B, n]; with ``time_input``
+            ``network(tokens, time)``, with conditioning that comes last, or as keywords if it is a dict. Modules found in it
+            are put in evaluation mode. It must be a function of these alone, sample by sample.
+        vocabulary: number of token ids, so of logits at each position.
+        mask_token: id that stands for a masked token; its own logit is left out. An id of ``vocabulary`` or more belongs to a
+            network with an embedding for it and no logit.
+        length: the most tokens that the network takes.
+        pad_token: id behind the end of shorter sequences, which the network leaves out of account.
+        shifted: logits at position l are those of the token at l + 1, as in models made from autoregressive ones; position 0
+            has those of its own place.
+        time_input: None for a network without time; "share" feeds the share of masked tokens of each sample, float [B]; a
+            callable feeds what it makes of that share.
+        device: where the network lives; found from its parameters when None.
+        name: how reports call it.
+    """
+
+    def __init__(
+        self,
+        network: Callable[..., Tensor],
+        vocabulary: int,
+        mask_token: int,
+        length: int,
+        *,
+        pad_token: int | None = None,
+        shifted: bool = False,
+        time_input: TimeInput = None,
+        device: str | torch.device | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not callable(network):
+            raise ValueError(f"network must be callable as network(tokens), not {type(network).__name__}.")
+        if not (time_input is None or time_input == "share" or callable(time_input)):
+            raise ValueError(f"time_input must be None, 'share' or a callable of the share, not {time_input!r:.80}.")
+        self.network = network
+        self.vocabulary = whole_number(vocabulary, "vocabulary must be a whole number of token ids, at least 2", 2)
+        self.mask_token = whole_number(mask_token, "mask_token must be a token id, 0 or more", 0)
+        self.process = MaskedProcess(length)
+        self.length = self.process.length
+        self.pad_token = None if pad_token is None else whole_number(pad_token, "pad_token must be a token id", 0)
+        self.shifted, self.time_input = bool(shifted), time_input
+        self.name = name or name_of(network)
+        self._plain = plain_parts(network)
+        modules = [part for part in parts_of(network) if isinstance(part, torch.nn.Module)]
+        parameters = [parameter for module in modules for parameter in module.parameters()]
+        for module in modules:
+            module.eval()
+        self.device = torch.device(device) if device is not None else parameters[0].device if parameters else _CPU
+        self.dtype = next((each.dtype for each in parameters if each.dtype in PRECISIONS), None)
+
+    def __repr__(self) -> str:
+        return f"<MaskedDenoiser {printable(self.name, 60)}: {self.vocabulary} token ids, up to {self.length} tokens>"
+
+    def on_grid(self, process: MaskedProcess) -> MaskedDenoiser:
+        """The same network on another grid of counts."""
+        if process.length > self.length:
+            raise ValueError(f"The model takes up to {self.length} tokens, but the grid is of {process.length}.")
+        other = copy.copy(self)
+        other.process = process
+        return other
+
+    # --- what it predicts ---------------------------------------------------------------------------------------------
+
+    def probabilities(
+        self, x: Tensor, at: Tensor, share: Tensor, conditioning: Any = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Log-probabilities of the tokens at some positions, one network pass.
+
+        Args:
+            x: tokens [B, n], masked ones being ``mask_token``.
+            at: bool [B, n], the positions that are asked for.
+            share: float [B], the share of masked tokens.
+            conditioning: one entry per sample.
+
+        Yields:
+            Positions [m, 2] as (sample, place) and float64 log-probabilities [m, vocabulary], as many as fit into memory.
+        """
+        logits = self._logits(x, share, conditioning)
+        places = at.to(logits.device).nonzero()
+        for rows in torch.split(places, max(1, NUMBERS // self.vocabulary)):
+            chosen = logits[rows[:, 0], rows[:, 1]].double()
+            if self.mask_token < self.vocabulary:
+                chosen[:, self.mask_token] = -torch.inf
+            logs = chosen.log_softmax(dim=1)
+            if bool((wrong := logs.isnan().any(dim=1)).any()):  # of NaN, of +inf, and of nothing but −inf
+                bad = sorted(set(rows[wrong, 0].tolist()))
+                raise NonFiniteError(f"The network returned NaN or infinity for {len(bad)} of {len(x)} samples.", bad)
+            yield rows, logs
+
+    def nats(self, ids: Tensor, x: Tensor, at: Tensor, share: Tensor, conditioning: Any = None) -> Tensor:
+        """−ln p of the tokens ``ids`` [B, n] at the positions ``at``, 0 at others; float64 [B, n] on the CPU."""
+        found = torch.zeros(ids.shape, dtype=torch.float64)
+        for rows, logs in self.probabilities(x, at, share, conditioning):
+            rows, logs = rows.cpu(), logs.cpu()
+            sample, place = rows.unbind(dim=1)
+            found[sample, place] = -logs[torch.arange(len(rows)), ids[sample, place]]
+        if bool((impossible := found.isinf().any(dim=1)).any()):
+            raise NonFiniteError(
+                "The network gives a token of the data the probability 0.", impossible.nonzero().flatten().tolist()
+            )
+        return found
+
+    def response(self, x_t: Tensor, t: Tensor, conditioning: Any = None) -> Tensor:
+        """The network's own logits, at as many positions as a look at it needs."""
+        share = torch.from_numpy(self.process.fractions.copy())[t]
+        logits = self._logits(x_t, share, conditioning)
+        return logits[:, :: max(1, logits[0].numel() // PROBED)]
+
+    # --- who it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the weights that the network has now."""
+        return digest_of(self.network, self._plain)
+
+    @property
+    def autocast_now(self) -> torch.dtype | None:
+        """The lower precision of a torch.autocast around the call."""
+        return autocast_in_force(self.device)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the model that a result must record."""
+        fed = self.time_input if self.time_input is None or isinstance(self.time_input, str) else "function"
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "vocabulary": self.vocabulary,
+            "mask_token": self.mask_token,
+            "pad_token": self.pad_token,
+            "length": self.length,
+            "shifted": self.shifted,
+            "time_input": fed,
+        }
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _logits(self, x: Tensor, share: Tensor, conditioning: Any) -> Tensor:
+        """Logits of every position, each at its own place."""
+        x = x.to(device=self.device, dtype=torch.int64, copy=True)
+        shape = (*x.shape, self.vocabulary)
+        precision = self.dtype if self.dtype in (torch.float64, torch.float32) else torch.float32
+        time = share.to(device=self.device, dtype=precision, copy=True)
+        time = self.time_input(time) if callable(self.time_input) else time
+        output = call(self.network if self.time_input is not None else self._without_time, x, time, conditioning)
+        if not isinstance(output, Tensor):
+            raise ValueError(
+                f"network(tokens) must return a tensor of logits, not {type(output).__name__}. Wrap it, for example lambda "
+                "tokens: network(tokens).logits for a model of transformers."
+            )
+        if tuple(output.shape) != shape or output.dtype not in PRECISIONS:
+            hint = " Its last dimension must be the vocabulary." if tuple(output.shape[:2]) == shape[:2] else ""
+            raise ValueError(
+                f"The network must return real logits [samples, tokens, vocabulary] = {shape}, but it returned "
+                f"{tuple(output.shape)} of {output.dtype}.{hint} Check vocabulary={self.vocabulary}."
+            )
+        output = output.detach()
+        return torch.cat([output[:, :1], output[:, :-1]], dim=1) if self.shifted else output
+
+    def _without_time(self, x: Tensor, time: Tensor, *conditioning: Any, **named: Any) -> Any:
+        return self.network(x, *conditioning, **named)
+
+
+_CPU = torch.device("cpu")

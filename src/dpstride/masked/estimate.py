@@ -1,0 +1,159 @@
+"""Stage 3. `estimate_masked`: one network pass per (count, batch), and c_t of every sample is kept.
+
+Units of work, progress on disk, workers and probes are those of the Gaussian `estimate`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from .. import __version__
+from ..runs.execution import Execution
+from ..runs.identity import check_identity
+from ..runs.progress import Progress
+from ..runs.storage import is_replaceable
+from ..runs.workers import current
+from ..statistics.artefact import StatisticsFileError, progress_folder
+from ..statistics.units import Unit, cut
+from .denoiser import MaskedDenoiser
+from .passes import MaskedPasses
+from .process import MaskedProcess
+from .statistics import Array, MaskedStatistics
+from .tokens import Tokens
+
+
+def estimate_masked(
+    denoiser: MaskedDenoiser,
+    data: Any,
+    samples: int | None = None,
+    seed: int = 0,
+    *,
+    batch_size: int = 64,
+    counts: Iterable[int] | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> MaskedStatistics:
+    """Mean −ln p of masked tokens at every number of masked tokens: length · samples / batch_size network passes.
+
+    Before that the probes are passed (29 evaluations), which refuse a network that is random or mixes the samples of a batch.
+    In a launch of several processes the work is spread over them.
+
+    Args:
+        denoiser: the model.
+        data: `Tokens`, or what `Tokens.of` takes.
+        samples: how many samples to use, the first; all when None.
+        seed: random seed of the masks. The result does not depend on batch_size or on the order of work.
+        batch_size: samples per network pass.
+        counts: numbers of masked tokens where the network runs, the longest sample's among them; every one when None.
+            Schedules then visit these only.
+        progress: show a progress bar (only ever on a terminal).
+        checkpoint: the file for the result. Until it is complete, finished work is kept in the folder ``checkpoint.progress``;
+            called again after whatever stopped it, the work goes on from there.
+    """
+    how, tokens = Execution(seed, batch_size, progress, checkpoint), Tokens.read(data, samples)
+    try:
+        return _Work(denoiser, tokens, how, counts).statistics()
+    except BaseException as error:
+        current().fail(error)
+        raise
+
+
+class _Work:
+    """One call of `estimate_masked`, in each process of a launch; only the main one has files."""
+
+    def __init__(self, denoiser: MaskedDenoiser, tokens: Tokens, how: Execution, counts: Iterable[int] | None) -> None:
+        tokens.check(denoiser)
+        self.process, self.how, self.workers = MaskedProcess(int(tokens.sizes.max()), counts), how, current()
+        self.passes = MaskedPasses(denoiser.on_grid(self.process), tokens, how)
+        # Probed on the whole grid, so that the same model behaves the same whatever the counts.
+        whole = denoiser.on_grid(MaskedProcess(self.process.length))
+        self.probed = MaskedPasses(whole, tokens, how).probe()
+        self.identity: dict[str, Any] = {
+            "kind": "masked",
+            "model": denoiser.describe(),
+            "data": {"fingerprint": tokens.fingerprint, "samples": len(tokens)},
+            "seed": how.seed,
+            "version": __version__,
+            "behaviour": self.probed.behaviour.to_dict(),
+        }
+        self.workers.agree(self.identity)
+
+    def statistics(self) -> MaskedStatistics:
+        """Find what is there, have the rest computed, and write it."""
+        path = self.how.path if self.workers.main else None
+        nats = np.full((self.process.T + 1, len(self.passes.tokens)), np.nan)
+        nats[0] = 0.0
+        with self._progress(path) as kept:
+            if path is not None and path.exists():
+                self._take_over(nats, path)
+            for _, arrays in () if kept is None else kept.read():
+                self._add(nats, arrays)
+            self._compute(nats, kept)
+            nats = self.workers.share_arrays({"nats": nats} if self.workers.main else None)["nats"]
+            tokens = self.passes.tokens
+            found = MaskedStatistics(self.process, nats, tokens.sizes, tokens.sequence, self.identity)
+            if path is not None and kept is not None:
+                found.save(path)
+                kept.remove()
+        return found
+
+    @contextlib.contextmanager
+    def _progress(self, path: Path | None) -> Iterator[Progress | None]:
+        if path is None:
+            yield None
+            return
+        with Progress(progress_folder(path), self.identity) as progress:
+            self.identity = progress.identity
+            yield progress
+
+    def _take_over(self, nats: Array, path: Path) -> None:
+        try:
+            found = MaskedStatistics.load(path)
+        except StatisticsFileError as error:
+            if not is_replaceable(path, error):
+                raise
+            return
+        self.identity = check_identity(path, found.identity, self.identity)
+        known = np.isin(self.process.counts, found.process.counts)
+        nats[known] = found.nats[found.process.indices_of(self.process.counts[known])]
+
+    def _compute(self, nats: Array, kept: Progress | None) -> None:
+        ranges = self.passes.ranges
+        missing = [
+            [t for t in range(1, self.process.T + 1) if np.isnan(nats[t, part.start : part.stop]).any()]
+            for part in ranges
+        ]
+        units = cut(missing, ranges, (), self.how.batch_size, mixed=self.probed.mixes)
+        shared = self.workers.share([(unit.steps, unit.range) for unit in units])
+        units = [Unit(tuple(steps), number) for steps, number in shared]
+        done = nats.size - len(nats[0]) - int(np.isnan(nats).sum())
+        with tqdm(
+            total=nats.size - len(nats[0]),
+            initial=done,
+            desc="estimate",
+            unit=" evaluations",
+            unit_scale=True,
+            disable=None if self.how.progress and self.workers.main else True,
+            dynamic_ncols=True,
+        ) as bar:
+            for unit, arrays in self.workers.map(self.passes.run, units):
+                arrays = {f"{unit.range}/{count}": row for count, row in arrays.items()}
+                self._add(nats, arrays)
+                if kept is not None:
+                    kept.write(str(unit.range), arrays)
+                bar.update(sum(row.size for row in arrays.values()))
+
+    def _add(self, nats: Array, arrays: dict[str, Array]) -> None:
+        """Put finished rows, named by range and count, where they belong; counts that are not wanted are left out."""
+        for name, row in arrays.items():
+            number, count = map(int, name.split("/"))
+            if count in self.process.counts:
+                part = self.passes.ranges[number]
+                nats[self.process.indices_of([count])[0], part.start : part.stop] = row

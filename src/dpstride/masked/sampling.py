@@ -1,0 +1,146 @@
+"""Stage 7. Samples: masks, then in each round as many tokens revealed as the schedule says; deterministic by seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..options import check_choice
+from ..runs.numbers import check_batch_size, check_seed, whole_number
+from ..statistics.noise import uniform
+from .denoiser import MaskedDenoiser
+from .orders import ORDERS, RULES, Order
+from .passes import Booleans, Integers, fed, ranks_of
+from .schedule import BinomialSchedule, MaskedSchedule
+from .tokens import Tokens
+
+
+def sample_masked(
+    denoiser: MaskedDenoiser,
+    schedule: MaskedSchedule | BinomialSchedule,
+    n: int = 64,
+    seed: int = 0,
+    *,
+    order: Order = "random",
+    temperature: float = 1.0,
+    prompts: Tokens | None = None,
+    block: int | None = None,
+    batch_size: int = 64,
+    progress: bool = False,
+) -> Tensor:
+    """``n`` samples, int64 [n, length] on the CPU: K network passes per batch.
+
+    Args:
+        denoiser: the model.
+        schedule: how many tokens are masked after each round. Samples of another number of tokens have the same share masked,
+            rounded half up.
+        n: number of samples, where there are no prompts.
+        seed: random seed; a sample depends on it and its number, not on batches.
+        order: "random", as the bound has it; or "confidence", "margin" or "entropy", the surest tokens first
+            (`masked.orders`), with the schedule's numbers.
+        temperature: of the distribution that tokens are drawn from; 0 takes the likeliest.
+        prompts: known tokens and what is to be generated, one sample for each; ids at free positions play no part.
+        block: tokens of a block, where they are generated block by block with the schedule in each; all at once when None.
+        batch_size: samples per network pass.
+        progress: show a progress bar (only ever on a terminal).
+    """
+    check_batch_size(batch_size)
+    check_seed(seed)
+    check_choice("order", order, ORDERS)
+    if not temperature >= 0.0:
+        raise ValueError(f"temperature must be 0 or more, not {temperature!r:.40}.")
+    if order != "random" and isinstance(schedule, BinomialSchedule):
+        raise ValueError(f"Binomial numbers come with a random order, not with order={order!r}. Give a MaskedSchedule.")
+    if prompts is None:
+        whole_number(n, "n must be a whole number of samples, at least 1")
+        prompts = Tokens.of(np.full((n, _length(denoiser, schedule)), 1 if denoiser.mask_token == 0 else 0))
+    prompts.check(denoiser)
+    starts = range(0, len(prompts), batch_size)
+    results = []
+    with tqdm(total=len(starts), desc="sample", unit=" batches", disable=None if progress else True) as bar:
+        for first in starts:
+            who = np.arange(first, min(first + batch_size, len(prompts)))
+            chain = _Chain(denoiser, schedule, seed, order, temperature=temperature)
+            results.append(chain.generate(prompts.take(who.tolist()), who, block))
+            bar.update()
+    return torch.from_numpy(np.concatenate(results))
+
+
+class _Chain:
+    def __init__(
+        self,
+        denoiser: MaskedDenoiser,
+        schedule: MaskedSchedule | BinomialSchedule,
+        seed: int,
+        order: Order,
+        temperature: float,
+    ) -> None:
+        self.denoiser, self.schedule, self.seed = denoiser, schedule, seed
+        self.rule, self.temperature = RULES[order], temperature
+
+    def generate(self, tokens: Tokens, who: Integers, block: int | None) -> Integers:
+        """Ids [B, n] with every free position filled in."""
+        place = np.where(tokens.free, tokens.free.cumsum(axis=1) - 1, -1)
+        size = int(tokens.sizes.max()) if block is None else whole_number(block, "block must be a number of tokens")
+        for number in range(-(-int(tokens.sizes.max()) // size)):
+            current = place // size
+            part = replace(tokens, free=current == number, hidden=tokens.hidden | (current > number))
+            tokens = replace(tokens, ids=self._fill(part, who, number))
+        ids = tokens.ids
+        if self.denoiser.pad_token is not None:
+            ids = np.where(np.arange(ids.shape[1]) < tokens.lengths[:, None], ids, self.denoiser.pad_token)
+        return ids
+
+    def _fill(self, tokens: Tokens, who: Integers, block: int) -> Integers:
+        """All rounds of one block."""
+        free, rounds = tokens.free, self.schedule.budget
+        draws = np.where(free, uniform(self.seed, "mask", block, who.tolist(), free.shape[1]), np.inf)
+        ranks = ranks_of(draws, free)
+        counts = self.schedule.masked_counts(tokens.sizes, draws)
+        masked = ranks < counts[0][:, None]
+        for number in range(rounds):
+            left = counts[number + 1]
+            if (masked.sum(axis=1) == left).all():
+                continue
+            drawn, scores = self._draw(tokens, masked, who, block * rounds + number)
+            if self.rule.score is None:
+                still = ranks < left[:, None]
+            else:
+                still = ranks_of(np.where(masked, scores, np.inf), masked) < left[:, None]  # the lowest scores wait
+            tokens = replace(tokens, ids=np.where(masked & ~still, drawn, tokens.ids))
+            masked = still
+        return tokens.ids
+
+    def _draw(
+        self, tokens: Tokens, masked: Booleans, who: Integers, number: int
+    ) -> tuple[Integers, npt.NDArray[np.float64]]:
+        """A token for every masked position, from its own distribution, and its score in the order."""
+        chance = torch.from_numpy(uniform(self.seed, "reveal", number, who.tolist(), masked.shape[1]))
+        drawn, scores = torch.zeros(masked.shape, dtype=torch.int64), torch.zeros(masked.shape, dtype=torch.float64)
+        x, share, conditioning = fed(self.denoiser, tokens, masked, np.arange(len(who)))
+        for rows, logs in self.denoiser.probabilities(x, torch.from_numpy(masked), share, conditioning):
+            sample, place = rows.cpu().unbind(dim=1)
+            logs = logs.cpu()
+            found = self._tokens(logs, chance[sample, place])
+            drawn[sample, place] = found
+            if self.rule.score is not None:
+                scores[sample, place] = self.rule.score(logs, found)
+        return drawn.numpy(), scores.numpy()
+
+    def _tokens(self, logs: Tensor, chance: Tensor) -> Tensor:
+        if self.temperature == 0.0:
+            return logs.argmax(dim=1)
+        sums = (logs / self.temperature).softmax(dim=1).cumsum(dim=1)
+        # The last sum may be below 1 by rounding; the draw is scaled so that it cannot lie beyond.
+        return torch.searchsorted(sums, (chance * sums[:, -1])[:, None], right=True)[:, 0]
+
+
+def _length(denoiser: MaskedDenoiser, schedule: Any) -> int:
+    """Tokens of a sample without a prompt: the schedule's own number, where it has one."""
+    return min(denoiser.length, getattr(schedule, "length", denoiser.length))

@@ -1,0 +1,128 @@
+"""Stage 3. `MaskedStatistics`: c_t of every sample at every count, saved and loaded as safetensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import __version__
+from ..reading.text import printable
+from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from ..statistics.artefact import StatisticsFileError
+from .process import MaskedProcess, scale_counts
+
+Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+FORMAT = "dpstride-masked-statistics"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedStatistics:
+    """Cost of masked tokens at every count, per sample: what one network pass per (count, batch) leaves behind.
+
+    Attributes:
+        process: the grid of counts.
+        nats: [T + 1, N], the mean −ln p of a sample's masked tokens at each grid index; row 0 is 0.
+        sizes: [N], tokens of each sample that are generated; a sample of fewer than the process's length has the same share of
+            them masked, rounded half up.
+        sequence: [N], the sequence that a sample is of; standard errors take sequences for independent.
+        identity: model, data, seed and behaviour, by which the work is known again.
+    """
+
+    process: MaskedProcess
+    nats: Array
+    sizes: Integers
+    sequence: Integers
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        name = printable(str(self.model.get("name")), 60)
+        return f"<MaskedStatistics of {name} on {self.samples} samples, {self.process.T} counts up to {self.process.length}>"
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return int(self.nats.shape[1])
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """`MaskedDenoiser.describe()` of the model."""
+        return dict(self.identity.get("model", {}))
+
+    @property
+    def equal(self) -> bool:
+        """True if every sample has as many tokens as the process."""
+        return bool((self.sizes == self.process.length).all())
+
+    @property
+    def mean_nats(self) -> Array:
+        """c_t at every grid index [T + 1]: nats of a masked token, the mean over all masked tokens of all samples."""
+        masked = self.masked_counts()
+        totals = (masked * self.nats).sum(axis=1)
+        return np.asarray(totals / np.maximum(masked.sum(axis=1), 1))
+
+    def masked_counts(self, indices: Any = slice(None)) -> Integers:
+        """Number of masked tokens of every sample at some grid indices [T + 1, N]."""
+        return scale_counts(self.process.counts[indices][:, None], self.process.length, self.sizes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``path`` (safetensors with JSON metadata), atomically."""
+        header = {
+            "format": FORMAT,
+            "format_version": str(FORMAT_VERSION),
+            "metadata": json.dumps(
+                {"length": self.process.length, "identity": self.identity, "package_version": __version__}
+            ),
+        }
+        arrays: Arrays = {
+            "counts": self.process.counts,
+            "nats": self.nats,
+            "sizes": self.sizes,
+            "sequence": self.sequence,
+        }
+        write_arrays(Path(path), arrays, header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MaskedStatistics:
+        """Read what `save` wrote; a truncated, changed, foreign or newer file raises `StatisticsFileError`."""
+        try:
+            arrays, header = read_arrays(Path(path))
+        except (DamagedFileError, OSError) as error:
+            raise StatisticsFileError(
+                f"{path}: {error}. It is no statistics file, or a truncated or damaged one. Estimate again."
+            ) from error
+        if (found := (header.get("format"), header.get("format_version"))) != (FORMAT, str(FORMAT_VERSION)):
+            raise StatisticsFileError(
+                f"{path}: format {found[0]!r:.80}, version {found[1]!r:.20}, is not {FORMAT!r}, version {FORMAT_VERSION}. Name "
+                "a file that `estimate_masked` of this version wrote."
+            )
+        try:
+            if "sha256" not in header:
+                raise ValueError("there is no checksum")
+            return _from_arrays(arrays, json.loads(header["metadata"]))
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise StatisticsFileError(
+                f"{path}: not valid statistics ({error!r:.300}). The file is damaged; estimate again."
+            ) from error
+
+
+def _from_arrays(arrays: Arrays, metadata: dict[str, Any]) -> MaskedStatistics:
+    process = MaskedProcess(metadata["length"], arrays["counts"].tolist())
+    nats, sizes, sequence = arrays["nats"], arrays["sizes"], arrays["sequence"]
+    N = len(sizes)
+    if nats.shape != (process.T + 1, N) or sequence.shape != (N,) or sizes.ndim != 1 or N == 0:
+        raise ValueError("its arrays have shapes that do not belong together")
+    if nats.dtype != np.float64 or not np.isfinite(nats).all() or nats.min() < 0.0:
+        raise ValueError("costs must be finite and not negative")
+    if {sizes.dtype.kind, sequence.dtype.kind} != {"i"} or sizes.min() < 1 or sizes.max() > process.length:
+        raise ValueError(f"sizes must lie in 1 … {process.length}")
+    if not isinstance(metadata["identity"], dict) or not isinstance(metadata["identity"].get("model", {}), dict):
+        raise ValueError("its identity must be an object")
+    return MaskedStatistics(process, nats, sizes.astype(np.int64), sequence.astype(np.int64), metadata["identity"])

@@ -1,0 +1,56 @@
+"""Stage 4. Unmasking schedules made by hand or published, with which the best are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..runs.numbers import whole_number
+from .schedule import BinomialSchedule, MaskedSchedule
+from .statistics import MaskedStatistics
+
+
+def even_unmasking(length: int, budget: int) -> MaskedSchedule:
+    """As many tokens in every round, up to one: ``length`` · (K − i)/K are masked after round i, rounded half up."""
+    _check(length, budget)
+    return _falling(length, (np.arange(budget, -1, -1) * length) / budget, "even")
+
+
+def cosine_unmasking(length: int, budget: int) -> MaskedSchedule:
+    """``length`` · cos(π/2 · i/K) tokens are masked after round i, fewer than before (MaskGIT, Chang et al. 2022)."""
+    _check(length, budget)
+    return _falling(length, length * np.cos(0.5 * np.pi * np.arange(budget + 1) / budget), "cosine")
+
+
+def entropy_unmasking(statistics: MaskedStatistics, budget: int) -> MaskedSchedule:
+    """As much information in every round: Σ c_u over the tokens of a round is the same, up to whole tokens."""
+    process = statistics.process
+    _check(process.length, budget)
+    # Between counts of a coarse grid c is that of the upper one.
+    c = statistics.mean_nats[np.searchsorted(process.counts, np.arange(1, process.length + 1))]
+    known = np.append(0.0, np.cumsum(c))
+    wanted = known[-1] * np.arange(budget, -1, -1) / budget
+    return _falling(process.length, np.interp(wanted, known, np.arange(process.length + 1)), "entropy")
+
+
+def linear_times(budget: int) -> BinomialSchedule:
+    """Even times from 1 to 0, as MDLM takes them: binomial numbers, which are even on average only."""
+    whole_number(budget, "The budget must be a whole number of rounds, at least 1")
+    return BinomialSchedule(tuple((np.arange(budget, -1, -1) / budget).tolist()), "linear_times")
+
+
+def _falling(length: int, masked: npt.NDArray[np.float64], stride: str) -> MaskedSchedule:
+    """Whole numbers near ``masked`` [K + 1], strictly falling from ``length`` to 0."""
+    K = len(masked) - 1
+    place = np.arange(K + 1)
+    counts = np.floor(masked + 0.5).astype(np.int64)[::-1]  # rising from 0
+    counts[0] = 0
+    rising = np.maximum.accumulate(counts - place) + place
+    counts = np.minimum(rising, length - place[::-1])  # so many still have to fit above
+    counts[-1] = length
+    return MaskedSchedule(length, tuple(counts[::-1].tolist()), stride)
+
+
+def _check(length: int, budget: int) -> None:
+    whole_number(length, "length must be a whole number of tokens, at least 1")
+    whole_number(budget, f"The budget must be a whole number of rounds from 1 to {length}", 1, length)

@@ -1,0 +1,8 @@
+"""Tests of masked diffusion share joints.py, which lies beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
