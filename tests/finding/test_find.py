@@ -94,9 +94,7 @@ def test_objects_do_as_well_as_names(folder: Path) -> None:
 
 def test_samples_are_drawn_where_they_are_asked_for(tmp_path: Path) -> None:
     data = mixture_data(40, seed=0)
-    found = dpstride.find(
-        mixture_denoiser(T=20), data, tmp_path, tolerance=None, pictures=5, score_everywhere=True, progress=False
-    )
+    found = dpstride.find(mixture_denoiser(T=20), data, tmp_path, tolerance=None, pictures=5, progress=False)
     drawn = {path.name for path in found.files if path.name.startswith("samples_")}
     assert drawn == {"samples_5_steps.png", "samples_5_steps_even.png", "samples_5_steps_quadratic.png"}
 

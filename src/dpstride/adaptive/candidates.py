@@ -77,7 +77,9 @@ class Candidates(UnitCosts):
     Positions i = 0 … n − 1 are grid indices ``grid[i]``; in tables, where 0 is clean data, they are i + 1.
     """
 
-    def __init__(self, statistics: Statistics, evaluated: npt.ArrayLike, options: CostOptions) -> None:
+    def __init__(
+        self, statistics: Statistics, evaluated: npt.ArrayLike, options: CostOptions, fitted: Fitted | None = None
+    ) -> None:
         process = statistics.process
         mask = check_evaluated(process, evaluated)
         variance, decoder = variances.find(options.variance), decoders.find(options.decoder)
@@ -94,7 +96,8 @@ class Candidates(UnitCosts):
         # A decoder may have a variance of its own at the first index: a shift of its cost, not of what is unknown about it.
         self.upper = decoder.is_upper(process, process.T)
         by_block = variance.learned or (statistics.data_range.levels is not None and not self.upper)
-        engine = ElboEngine(filled, options, self._fit(filled, options, (variance.fit, decoder.fit)))
+        own = self._fit(filled, options, (variance.fit, decoder.fit)) if fitted is None else fitted
+        engine = ElboEngine(filled, options, own)
         super().__init__(engine, Units(filled, not by_block), self.grid)
         self.learned, self.sizes = variance.learned, self.units.shares
         self.t, self.s = np.tril_indices(self.grid.size, -1)
@@ -136,21 +139,23 @@ class Candidates(UnitCosts):
     def _snr(self) -> Array:
         return np.concatenate([[np.inf], (self.process.f[1:] / self.process.g[1:]) ** 2])
 
-    @cached_property
-    def _decoder_variance(self) -> Array:
-        """σ_0² on the candidate grid, that of `_last_pair` where two steps are one; g_t² where it is learned."""
+    def _decoder_variance(self, indices: Indices) -> Array:
+        """σ_0² at these grid indices, that of `_last_pair` where two steps are one; g_t² where it is learned."""
         if self.upper or self.engine.learned_decoder is not None:
-            return np.asarray(self.process.g[self.grid] ** 2)
-        pairs = [self._last_pair(t) if self.engine.decoder.couples else (None, t) for t in self.grid.tolist()]
+            return np.asarray(self.process.g[indices] ** 2)
+        pairs = [self._last_pair(t) if self.engine.decoder.couples else (None, t) for t in indices.tolist()]
         return np.array([self.engine.decoder.value(self.process, t1, t2, self.engine.fitted) for t2, t1 in pairs])
 
     @cached_property
     def rough_decoder(self) -> tuple[Array, Array]:
+        """`rough_decoder_at` every candidate."""
+        return self.rough_decoder_at(self.grid, self.squared_error @ self.sizes)
+
+    def rough_decoder_at(self, indices: Indices, squared_error: Array) -> tuple[Array, Array]:
         """Quantity whose multiple the decoder's cost is interpolated as, and how much of it is in proportion to Σ e². [n]"""
-        variance, data_range = self._decoder_variance, self.engine.statistics.data_range
-        squared_error = self.squared_error @ self.sizes
+        variance, data_range = self._decoder_variance(indices), self.engine.statistics.data_range
         if data_range.levels is None:  # nothing but Σ e² is interpolated
-            return np.full(self.grid.size, np.inf), 0.5 * squared_error / variance
+            return np.full(indices.size, np.inf), 0.5 * squared_error / variance
         of_variance, rough = (rough_nats(self.dims, each, variance, data_range.step) for each in (0.0, squared_error))
         return np.asarray(rough), np.asarray(rough - of_variance)
 
@@ -164,13 +169,18 @@ class Candidates(UnitCosts):
 
     @cached_property
     def _beside_last_pair(self) -> Array:
-        """Return what a change of Σ e² adds to Dec(t1, t2), at positions (t, s), over what it adds at t1's own `_last_pair`."""
+        """`beside_last_pair` at positions (t, s)."""
+        return self.beside_last_pair(self.grid[self.t], self.grid[self.s])
+
+    def beside_last_pair(self, t2: Indices, t1: Indices) -> Array:
+        """Return what a change of Σ e² adds to Dec(t1, t2) over what it adds at t1's own `_last_pair`."""
         if self.engine.learned_decoder is not None:
-            return np.ones(self.t.size)
+            return np.ones(t1.size)
         data_range = self.engine.statistics.data_range
         softened = 0.0 if data_range.levels is None else data_range.step**2 / 12.0
-        variance = self.process.posterior_variance(self.grid[self.t], self.grid[self.s])
-        return np.asarray((self._decoder_variance[self.s] + softened) / (variance + softened))
+        different, at = np.unique(t1, return_inverse=True)
+        own = self._decoder_variance(different)[at.reshape(-1)]
+        return np.asarray((own + softened) / (self.process.posterior_variance(t2, t1) + softened))
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from .report import AdaptiveReport, Regret, Stopped, samples_for
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..options import Decoder, Variance
+    from ..statistics.data import Samples
 
 BUDGETS = (8, 16, 32, 64)
 TOLERANCE = 0.01
@@ -98,7 +99,6 @@ def estimate_adaptively(
         checkpoint: a file to which finished rows are written, and from which the work resumes.
     """
     from ..statistics.data import Samples
-    from ..statistics.estimate import estimate_samples
 
     how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     options = check_options(denoiser.process, denoiser.variance, variance, decoder)
@@ -111,21 +111,29 @@ def estimate_adaptively(
         )
     few = gathered.batch(0, 256, denoiser.device, denoiser.algebra_dtype).x
     data_square = float(few.flatten(1).square().sum(1).mean())
-    known: Statistics | None = None
-
-    def evaluate(steps: Sequence[int]) -> Statistics:
-        nonlocal known
-        known = estimate_samples(denoiser, gathered, how, steps, reuse=_renamed(known, denoiser), whole=False)
-        return known
-
-    def finish(steps: Sequence[int]) -> Statistics:
-        return estimate_samples(denoiser, gathered, how, steps, reuse=_renamed(known, denoiser))
-
+    evaluate, finish = in_rounds(denoiser, gathered, how)
     goal = Goal(options, wanted, tolerance, max_steps)
     learned = denoiser.variance == LEARNED_RANGE
     return refine(
         denoiser.process, evaluate, goal, data_square, predicts=denoiser.predicts, learned=learned, finish=finish
     )
+
+
+def in_rounds(denoiser: Denoiser, data: Samples, how: Execution) -> tuple[Evaluate, Evaluate]:
+    """Functions that estimate rows at grid indices, with what they estimated before: one goes on, and one ends it."""
+    from ..statistics.estimate import estimate_samples
+
+    known: Statistics | None = None
+
+    def evaluate(indices: Sequence[int]) -> Statistics:
+        nonlocal known
+        known = estimate_samples(denoiser, data, how, indices, reuse=_renamed(known, denoiser), whole=False)
+        return known
+
+    def finish(indices: Sequence[int]) -> Statistics:
+        return estimate_samples(denoiser, data, how, indices, reuse=_renamed(known, denoiser))
+
+    return evaluate, finish
 
 
 def _renamed(known: Statistics | None, denoiser: Denoiser) -> Statistics | None:

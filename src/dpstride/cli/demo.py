@@ -56,7 +56,7 @@ def demo_command(model: str, output: Path, overwrite: bool, as_json: bool, quiet
         parts = split(Asked(*names, *DEMO_SAMPLES), loaded, seed=0)
     tolerance = None if model == "mixture" else TOLERANCE
     job = prepare(
-        loaded, parts, output, Request(tolerance=tolerance, score_everywhere=True, pictures=DEMO_BUDGET),
+        loaded, parts, output, Request(tolerance=tolerance, pictures=DEMO_BUDGET),
         how=Execution(progress=not quiet), record=partial(_record, model, names), say=printer(quiet or as_json),
     )  # fmt: skip
     job.say(job.plan())

@@ -49,6 +49,8 @@ class Comparison:
     warnings: tuple[str, ...] = field(default=())
     raw: float | None = None  # bits/dim of writing the data's levels down as they are, without any model
     run: str | None = None  # name of the run, which all files of one run carry
+    # The part of each standard error that is interpolation's, where held-out data were not evaluated at every step.
+    interpolation: dict[str, dict[int, float]] = field(default_factory=dict)
 
     @property
     def budgets(self) -> list[int]:
@@ -123,6 +125,10 @@ class Comparison:
                     "curves": curves,
                     "chosen": _curve(document["chosen"], math.nan),
                     "warnings": tuple(document["warnings"]),
+                    "interpolation": {
+                        stride: {int(budget): float(error) for budget, error in errors.items()}
+                        for stride, errors in document.get("interpolation", {}).items()
+                    },
                 }
             )
             check_types(comparison)
@@ -139,6 +145,12 @@ class Comparison:
             raise ValueError("the strides must have the same budgets, at least one")
         if not all(1 <= budget <= self.T for budget in self.curves[BEST]):
             raise ValueError(f"budgets must lie in 1 … {self.T}")
+        if self.interpolation and (
+            set(self.interpolation) != set(STRIDES)
+            or any(errors.keys() != self.curves[BEST].keys() for errors in self.interpolation.values())
+            or not all(0.0 <= error < math.inf for errors in self.interpolation.values() for error in errors.values())
+        ):
+            raise ValueError("interpolation must have an error for every stride and budget, or none at all")
         if not isinstance(self.model.get("name"), str) or not isinstance(self.options.get("variance"), str):
             raise ValueError("the model must have a name, and the options a variance")
 
@@ -152,13 +164,21 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics."""
     heldout.check_process(schedules.process)
     check_provenance(schedules)
-    costs = heldout_costs(heldout, CostOptions.from_dict(schedules.options), schedules.fitted)
+    options = CostOptions.from_dict(schedules.options)
+    costs = heldout_costs(heldout, options, schedules.fitted)
     budgets = schedules.budgets
     paths: dict[str, list[tuple[int, ...]]] = {
         name: [find(name).make(schedules.process, K).steps for K in budgets] for name in COMPARED_STRIDES
     }
     paths[BEST] = [schedules.entries[budget][0] for budget in budgets]
-    curves = {stride: dict(zip(budgets, _scores(costs, paths[stride]), strict=True)) for stride in STRIDES}
+    interpolated = _interpolation(heldout, options, schedules, paths)
+    curves = {
+        stride: {
+            budget: (bpd, math.hypot(error, interpolated.get(stride, {}).get(budget, 0.0)))
+            for budget, (bpd, error) in zip(budgets, _scores(costs, paths[stride]), strict=True)
+        }
+        for stride in STRIDES
+    }
     chosen = {
         budget: (bpd if bpd is not None else math.nan, error if error is not None else math.nan)
         for budget, (_, bpd, error) in schedules.entries.items()
@@ -174,6 +194,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
         warnings=tuple(_warnings(curves, chosen, schedules, heldout)),
         raw=None if heldout.data_range.levels is None else math.log2(heldout.data_range.levels),
+        interpolation=interpolated,
     )
 
 
@@ -202,6 +223,21 @@ def _scores(costs: CostTable, paths: Sequence[Sequence[int]]) -> list[tuple[floa
         (costs.bpd(float(costs.step_nats(path).sum()), int(path[0])), math.nan if error is None else error)
         for path, error in zip(arrays, errors, strict=True)
     ]
+
+
+def _interpolation(
+    heldout: Statistics, options: CostOptions, schedules: ScheduleSet, paths: Mapping[str, Sequence[Sequence[int]]]
+) -> dict[str, dict[int, float]]:
+    """Return what interpolation adds to the standard error of each score; nothing where every step was evaluated."""
+    if heldout.evaluated[1:].all() or heldout.samples < 2:
+        return {}
+    from ..adaptive.scores import ScoreJudge
+
+    judge = ScoreJudge(heldout, heldout.evaluated, options, schedules.fitted if fitted_numbers(options) else None)
+    return {
+        stride: dict(zip(schedules.budgets, judge.interpolation(paths[stride]).tolist(), strict=True))
+        for stride in STRIDES
+    }
 
 
 def _warnings(
@@ -237,9 +273,9 @@ def _warnings(
         found.append("The path was scored on the data that chose it. Give other data to score it honestly.")
     if not heldout.evaluated[1:].all():
         found.append(
-            f"The network ran on held-out data at {int(heldout.evaluated[1:].sum())} of {schedules.process.T:,} steps; other "
-            "steps were filled in between them, so strides and budgets that visit those are scored by interpolation. "
-            "`dpstride find --every-step` scores all of them."
+            f"The network ran on held-out data at {int(heldout.evaluated[1:].sum())} of {schedules.process.T:,} steps; the "
+            "others are filled in between them, and standard errors include what that may have changed. `dpstride find "
+            "--every-step` scores all of them."
         )
     why = "The choosing data are too few or too different: use more samples."
     if "objective" in schedules.options:  # schedules of the ELBO alone do not name one

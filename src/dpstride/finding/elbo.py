@@ -63,7 +63,7 @@ def needed(job: Job) -> dict[str, Needed]:
     """Return what is kept of the network, at which indices where that is known beforehand."""
     T, skip = job.denoiser.process.T, job.how.skip_nonfinite
     every = range(1, T + 1) if adaptive_budgets(job.denoiser, len(job.choosing), job.request) is None else None
-    scored = range(1, T + 1) if job.request.score_everywhere else every
+    scored = range(1, T + 1) if len(job.scoring) < 2 else every
     return {
         STATISTICS: Needed(job.inputs.estimate, every, skip),
         HELDOUT: Needed(job.inputs.heldout_estimate, scored, skip),
@@ -72,12 +72,14 @@ def needed(job: Job) -> dict[str, Needed]:
 
 def evaluations(job: Job) -> tuple[int, str]:
     """Count network evaluations; those of an adaptive estimate are about what is usual."""
+    from ..adaptive.scores import most_indices
+
     T, choosing, scoring = job.denoiser.process.T, len(job.choosing), len(job.scoring)
     budgets = adaptive_budgets(job.denoiser, choosing, job.request)
     if budgets is None:
         return T * (choosing + scoring), ""
     times = min(USUAL_TIMES, T)
-    return times * choosing + min(times + sum(budgets), T) * scoring, "about "
+    return times * choosing + (most_indices(T, times) if scoring > 1 else T) * scoring, "at most about "
 
 
 def run(job: Job, overwrite: bool) -> Found:
@@ -91,7 +93,7 @@ def run(job: Job, overwrite: bool) -> Found:
 
     output, request = job.output, job.request
     names = (SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)
-    files, indices = [output / name for name in names], None
+    files = [output / name for name in names]
     statistics, report = choosing_statistics(job)
     costs = (request.variance, request.decoder, request.max_budget)
     schedules = schedules_from(statistics, *costs, progress=job.how.progress)
@@ -100,13 +102,9 @@ def run(job: Job, overwrite: bool) -> Found:
         files.append(output / "adaptive.json")
         job.say(f"{output / STATISTICS}: {report.sentence()}")
         schedules = replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
-        if not request.score_everywhere:
-            # The paths that are asked for are scored where they go, without interpolation.
-            kept = [schedules[K].steps[:-1] for K in report.regret if K in schedules.entries]
-            indices = sorted({*report.steps, *(index for path in kept for index in path)})
     schedules = named(schedules, job.record)
     schedules.save(output / SCHEDULES)
-    comparison = compare(schedules, estimate_to(job, HELDOUT, job.scoring, indices))
+    comparison = compare(schedules, scoring_statistics(job, schedules, report))
     comparison = replace(comparison, warnings=(*comparison.warnings, *job.notes), run=job.record.id)
     comparison.save(output / COMPARISON)
     write_text(output / "table.txt", comparison_table(comparison) + "\n")
@@ -137,6 +135,36 @@ def choosing_statistics(job: Job) -> tuple[Statistics, AdaptiveReport | None]:
     return statistics, report
 
 
+def scoring_statistics(job: Job, schedules: ScheduleSet, report: AdaptiveReport | None) -> Statistics:
+    """Return held-out statistics, from as few grid indices as the scores that will be shown need."""
+    from ..adaptive.loop import in_rounds
+    from ..adaptive.scores import most_indices, refine_scores
+    from ..evaluate.comparison import usual_budgets
+    from ..objectives.elbo import fitted_numbers
+    from ..options import CostOptions
+    from ..strides import find
+
+    if report is None or len(job.scoring) < 2:
+        return estimate_to(job, HELDOUT, job.scoring)
+    start, most = time.monotonic(), schedules.budgets[-1]
+    shown = [K for K in sorted({*usual_budgets(most), *report.regret, most}) if K in schedules.entries]
+    paths = [schedules.entries[K][0] for K in shown]
+    paths += [find(stride).make(schedules.process, K).steps for stride in COMPARED_STRIDES for K in shown]
+    options = CostOptions.from_dict(schedules.options)
+    statistics = refine_scores(
+        *in_rounds(job.denoiser, job.scoring, job.execution(HELDOUT)), paths, options, first=report.steps,
+        fitted=schedules.fitted if fitted_numbers(options) else None,
+        limit=most_indices(schedules.process.T, len(report.steps)),
+    )  # fmt: skip
+    say_skipped(statistics, job.say)
+    times = int(statistics.evaluated.sum())
+    job.say(
+        f"{job.output / HELDOUT}: {times} of {schedules.process.T:,} times, {times * len(job.scoring):,} evaluations in "
+        f"{time.monotonic() - start:.0f} s"
+    )
+    return statistics
+
+
 def estimate_to(job: Job, name: str, data: Samples, indices: list[int] | None = None) -> Statistics:
     """Return statistics of ``data``, which are written to the file ``name``."""
     from ..statistics.estimate import estimate_samples
@@ -165,6 +193,13 @@ def draw(job: Job, schedules: ScheduleSet, budget: int) -> list[Path]:
     return files
 
 
+def _score(comparison: Comparison, stride: str, budget: int) -> dict[str, float]:
+    """Return a score as JSON values, with interpolation's part of its error where it has one."""
+    bpd, error = comparison.curves[stride][budget]
+    part = {"interpolation": comparison.interpolation[stride][budget]} if comparison.interpolation else {}
+    return {"bpd": bpd, "standard_error": error, **part}
+
+
 def _summary(comparison: Comparison, files: list[Path], budgets: tuple[int, ...]) -> tuple[dict[str, Any], str]:
     """Return the held-out table, also of the ``budgets`` asked for, the answer, warnings and files: as values, as text."""
     from ..report.text import comparison_table
@@ -174,8 +209,7 @@ def _summary(comparison: Comparison, files: list[Path], budgets: tuple[int, ...]
         "answer": comparison.sentence(),
         "enough": {"tolerance": 0.1, "budget": None if comparison.useless else comparison.enough(0.1)},
         "bits_per_dim": {
-            stride: {budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]} for budget in columns}
-            for stride, curve in comparison.curves.items()
+            stride: {budget: _score(comparison, stride, budget) for budget in columns} for stride in comparison.curves
         },
         "best_budget": comparison.best_budget,
         "warnings": list(comparison.warnings),

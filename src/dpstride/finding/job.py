@@ -53,7 +53,6 @@ class Request:
         max_budget: largest number of steps; all when None.
         budgets: numbers of steps that the tolerance and the tables are for; the usual ones when None.
         tolerance: bits/dim within which adaptive paths must be of the best; None evaluates every grid index.
-        score_everywhere: evaluate held-out data at every grid index, whatever the tolerance.
         pictures: draw samples along the path of so many steps, and beside it along hand-made strides; none when None.
         sampler: deterministic sampler of the trajectory objective.
         weight: of the mixed objective: bits/dim that a mean square distance of 1 per dimension is worth.
@@ -68,7 +67,6 @@ class Request:
     max_budget: int | None = None
     budgets: tuple[int, ...] | None = None
     tolerance: float | None = TOLERANCE
-    score_everywhere: bool = False
     pictures: int | None = None
     sampler: OdeSampler = DEFAULT_ODE_SAMPLER
     weight: float = WEIGHT

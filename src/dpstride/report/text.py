@@ -10,7 +10,7 @@ NAMES = {name: strides.find(name).words for name in COMPARED_STRIDES} | {BEST: "
 
 
 def comparison_table(comparison: Comparison, budgets: list[int] | None = None) -> str:
-    """Held-out bits/dim by budget, one line per stride with its standard errors below."""
+    """Held-out bits/dim by budget, one line per stride with its standard errors below, and interpolation's part of them."""
     columns = budgets or comparison.table_budgets
     names = [str(budget) for budget in columns]
     if columns[-1] == comparison.T:
@@ -19,5 +19,11 @@ def comparison_table(comparison: Comparison, budgets: list[int] | None = None) -
     for stride, curve in comparison.curves.items():
         rows.append((NAMES[stride], [f"{curve[budget][0]:.3f}" for budget in columns]))
         rows.append(("", [f"±{curve[budget][1]:.3f}" for budget in columns]))
+        if comparison.interpolation:
+            errors = comparison.interpolation[stride]
+            rows.append(("  of it interpolation", [f"±{errors[budget]:.3f}" for budget in columns]))
     width = max(8, *(len(cell) + 1 for _, cells in rows for cell in cells))
-    return "\n".join(label.ljust(20) + "".join(cell.rjust(width) for cell in cells) for label, cells in rows)
+    return "\n".join(
+        label.ljust(22 if comparison.interpolation else 20) + "".join(cell.rjust(width) for cell in cells)
+        for label, cells in rows
+    )
