@@ -23,7 +23,6 @@ from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 from flawed import LAWS, Flawed
 from gaussian import LN2, Array
 
-
 VARIANCES = np.repeat(0.3 * np.array([1.0, 0.3, 0.1, 0.03, 0.01]), 6)
 BUDGETS = (4, 8, 16, 32)
 CASES = [
