@@ -95,7 +95,7 @@ def find_command(
     """The main job: the best schedules of MODEL, chosen on DATA and scored on held-out data.
 
     The network runs at as few steps as paths within --tolerance of the best need (adaptive.json tells what was spent and
-    what is believed), and on held-out data at those and at the steps of the paths; --every-step runs it at all.
+    what is believed), and on held-out data at those and a few more; --every-step runs it at all.
 
     Writes report.html, a page to look through every number of steps; schedules.json, comparison.json, table.txt,
     figures, statistics.safetensors and heldout.safetensors. Run again after an interruption, it goes on where it stopped.

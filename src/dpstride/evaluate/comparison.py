@@ -198,6 +198,14 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     )
 
 
+def shown_paths(schedules: ScheduleSet, budgets: Sequence[int] = ()) -> list[tuple[int, ...]]:
+    """Paths whose scores tables show, of the DP and of hand-made strides: of the usual budgets, and of these."""
+    most = schedules.budgets[-1]
+    shown = [K for K in sorted({*usual_budgets(most), *budgets, most}) if K in schedules.entries]
+    made = [find(stride).make(schedules.process, K).steps for stride in COMPARED_STRIDES for K in shown]
+    return [schedules.entries[K][0] for K in shown] + made
+
+
 def check_provenance(schedules: ScheduleSet) -> None:
     """Raise unless the schedules say how and on what data they were chosen: hand-made ones cannot be compared."""
     for name in ("variance", "decoder", "cdf"):

@@ -139,21 +139,16 @@ def scoring_statistics(job: Job, schedules: ScheduleSet, report: AdaptiveReport 
     """Return held-out statistics, from as few grid indices as the scores that will be shown need."""
     from ..adaptive.loop import in_rounds
     from ..adaptive.scores import most_indices, refine_scores
-    from ..evaluate.comparison import usual_budgets
+    from ..evaluate.comparison import shown_paths
     from ..objectives.elbo import fitted_numbers
     from ..options import CostOptions
-    from ..strides import find
 
     if report is None or len(job.scoring) < 2:
         return estimate_to(job, HELDOUT, job.scoring)
-    start, most = time.monotonic(), schedules.budgets[-1]
-    shown = [K for K in sorted({*usual_budgets(most), *report.regret, most}) if K in schedules.entries]
-    paths = [schedules.entries[K][0] for K in shown]
-    paths += [find(stride).make(schedules.process, K).steps for stride in COMPARED_STRIDES for K in shown]
-    options = CostOptions.from_dict(schedules.options)
+    start, options = time.monotonic(), CostOptions.from_dict(schedules.options)
     statistics = refine_scores(
-        *in_rounds(job.denoiser, job.scoring, job.execution(HELDOUT)), paths, options, first=report.steps,
-        fitted=schedules.fitted if fitted_numbers(options) else None,
+        *in_rounds(job.denoiser, job.scoring, job.execution(HELDOUT)), shown_paths(schedules, tuple(report.regret)),
+        options, fitted=schedules.fitted if fitted_numbers(options) else None, first=report.steps,
         limit=most_indices(schedules.process.T, len(report.steps)),
     )  # fmt: skip
     say_skipped(statistics, job.say)
