@@ -22,6 +22,7 @@ from .options import DEFAULT_SAMPLER, GIVEN, Sampler
 from .process import ARRAYS, FACTS, ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
+from .runs.numbers import spans
 from .runs.writing import write_json
 
 if TYPE_CHECKING:
@@ -352,14 +353,3 @@ def finite(value: float | None) -> float | None:
 
 def _number(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def spans(budgets: list[int]) -> str:
-    """Budgets in words: 1 to 100, 256."""
-    spans: list[list[int]] = []
-    for budget in budgets:
-        if spans and budget == spans[-1][-1] + 1:
-            spans[-1][-1:] = [budget] if len(spans[-1]) > 1 else [spans[-1][0], budget]
-        else:
-            spans.append([budget])
-    return ", ".join(str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in spans)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -22,3 +23,11 @@ def check_seed(seed: Any) -> int:
 def check_batch_size(batch_size: Any) -> int:
     """Return the samples of a network pass, or raise."""
     return whole_number(batch_size, "batch_size must be a whole number of at least 1")
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending whole numbers in words: 1 to 100, 256."""
+    starts = [i for i, number in enumerate(numbers) if i == 0 or number > numbers[i - 1] + 1]
+    ends = [*(i - 1 for i in starts[1:]), len(numbers) - 1]
+    runs = [(numbers[start], numbers[end]) for start, end in zip(starts, ends, strict=True)]
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..options import BEST
+from ..runs.numbers import spans
 from .costs import Costs, Lines
 
 if TYPE_CHECKING:
@@ -41,18 +42,24 @@ class Solution:
     """The best path of every budget K from 1 to `max_budget`, and its cost.
 
     Attributes:
-        T: number of grid steps.
-        max_budget: the largest budget that was solved for.
         costs: [max_budget + 1] in the unit of the table, indexed by budget; inf where no path of that many steps exists
             (always at 0).
         table: the costs that were solved, or None for a plain array or lines.
     """
 
-    T: int
-    max_budget: int
     costs: NDArray[np.float64]
     table: Costs | None = field(repr=False)
     _paths: StoredPaths | PairPaths = field(repr=False)
+
+    @property
+    def T(self) -> int:
+        """Number of grid steps."""
+        return self._paths.T
+
+    @property
+    def max_budget(self) -> int:
+        """The largest budget that was solved for."""
+        return len(self.costs) - 1
 
     @property
     def best_budget(self) -> int:
@@ -136,7 +143,7 @@ class Solution:
         if not np.isfinite(self.costs[K]):
             raise ValueError(
                 f"Every path of {K} steps has infinite cost. Budgets with a finite path: "
-                f"{_ranges(np.flatnonzero(np.isfinite(self.costs)))}."
+                f"{spans(np.flatnonzero(np.isfinite(self.costs)).tolist())}."
             )
         return K
 
@@ -178,7 +185,7 @@ def solve(costs: Costs | Lines | ArrayLike, max_budget: int | None = None, progr
     if triples is not None:
         from . import second_order
 
-        return _solution(T, K, *second_order.solve(L, triples, K), table)
+        return _solution(*second_order.solve(L, triples, K), table)
     first_budget = 1 if pairs is None else 2
     if first_budget > K:
         assert table is not None
@@ -194,7 +201,7 @@ def solve(costs: Costs | Lines | ArrayLike, max_budget: int | None = None, progr
         for t2 in range(2, T + 1):
             t1 = 1 + int(pairs[t2, 1:t2].argmin())
             base[t2], paths.D[paths.at(2, t2)] = pairs[t2, t1], t1
-    return _solution(T, K, recurrence.solve(L, base, K, paths, progress=progress), paths, table)
+    return _solution(recurrence.solve(L, base, K, paths, progress=progress), paths, table)
 
 
 def solve_lines(
@@ -233,20 +240,17 @@ def _solve_lines(lines: Lines, max_budget: int | None, table: Costs | None) -> S
         if wrong.any():
             t = int(np.flatnonzero(wrong)[0])
             raise ValueError(f"{name} must {rule}, but {name}[{t}] = {rows[name][t]}.")
-    costs, paths = envelope.solve(levels, weights, last, K)
-    return _solution(T, K, costs, paths, table)
+    return _solution(*envelope.solve(levels, weights, last, K), table)
 
 
-def _solution(
-    T: int, K: int, costs: NDArray[np.float64], paths: StoredPaths | PairPaths, table: Costs | None
-) -> Solution:
+def _solution(costs: NDArray[np.float64], paths: StoredPaths | PairPaths, table: Costs | None) -> Solution:
     if not np.isfinite(costs).any():
         raise ValueError(
-            f"Every path from T = {T} to 0 with at most {K} steps has infinite cost. "
+            f"Every path from T = {paths.T} to 0 with at most {len(costs) - 1} steps has infinite cost. "
             "Look for rows of L that are inf everywhere below the diagonal, or allow more steps."
         )
     costs.setflags(write=False)
-    return Solution(T, K, costs, table, paths)
+    return Solution(costs, table, paths)
 
 
 def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.float64]:
@@ -293,9 +297,3 @@ def _checked_max_budget(max_budget: int | None, T: int) -> int:
             f"max_budget must lie between 1 and T = {T}, but is {K}. A path has at most one step per grid step."
         )
     return K
-
-
-def _ranges(numbers: NDArray[np.int64]) -> str:
-    """Sorted numbers as text, runs shortened: [1, 2, 3, 7] → "1-3, 7"."""
-    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

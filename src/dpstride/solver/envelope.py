@@ -11,7 +11,7 @@ are compared, and costs added up, by the formula of the table, in which the larg
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,32 +23,44 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+class Rows(NamedTuple):
+    """Levels and weights of the grid, and the costs C[k − 1, ·] of the budget before."""
+
+    levels: Floats
+    weights: Floats
+    C: Floats
+
+
+class Envelope(NamedTuple):
+    """The s whose lines are on the envelope, slopes falling; line i is the lowest for begins[i] < x <= begins[i + 1]."""
+
+    lines: Integers
+    begins: Floats
+
+
 def solve(levels: Floats, weights: Floats, last_step: Floats, last: int) -> tuple[Floats, StoredPaths]:
     """C[k, T] for k from 0 to `last`, and the paths."""
     paths = StoredPaths.empty(len(levels) - 1, 1, last)
     costs = np.full(last + 1, np.inf)
-    _solve(levels, weights, last_step.copy(), last, paths.starts, paths.D, costs)
+    _solve(Rows(levels, weights, last_step.copy()), paths, costs)
     return costs, paths
 
 
 @compiled
-def _solve(
-    levels: Floats, weights: Floats, C: Floats, last: int, starts: Integers, D: NDArray[Any], costs: Floats
-) -> None:
-    T = len(levels) - 1
+def _solve(rows: Rows, paths: StoredPaths, costs: Floats) -> None:
+    T, C, D = paths.T, rows.C, paths.D
     new = np.empty(T + 1)
-    lines = np.empty(T + 1, np.int64)  # the s on the envelope, slopes falling
-    begins = np.empty(T + 1)  # line i is the lowest for begins[i] < x <= begins[i + 1]
+    envelope = Envelope(np.empty(T + 1, np.int64), np.empty(T + 1))
     costs[1] = C[T]
-    for k in range(2, last + 1):
-        place = starts[(k - 1) // WIDTH] + (k - 1) % WIDTH
+    for k in range(2, len(costs)):
+        place = paths.starts[(k - 1) // WIDTH] + (k - 1) % WIDTH
         count = 0
         for t in range(k, T + 1):
             if C[t - 1] < np.inf:
-                count = _add_line(levels, C, t - 1, lines, begins, count)
+                count = _add_line(rows, t - 1, envelope, count)
             if count > 0:
-                s = _lowest_line(levels, weights, C, t, lines, begins, count)
-                new[t] = _cost(levels, weights, C, t, s)
+                s = _lowest_line(rows, t, envelope, count)
+                new[t] = _cost(rows, t, s)
                 D[place + WIDTH * t] = s
             else:
                 new[t] = np.inf
@@ -58,13 +70,15 @@ def _solve(
 
 
 @compiled
-def _cost(levels: Floats, weights: Floats, C: Floats, t: int, s: int) -> float:
-    return float(C[s] + 0.5 * (levels[s] - levels[t]) * weights[t])
+def _cost(rows: Rows, t: int, s: int) -> float:
+    return float(rows.C[s] + 0.5 * (rows.levels[s] - rows.levels[t]) * rows.weights[t])
 
 
 @compiled
-def _add_line(levels: Floats, C: Floats, s: int, lines: Integers, begins: Floats, count: int) -> int:
+def _add_line(rows: Rows, s: int, envelope: Envelope, count: int) -> int:
     """The envelope with line s, whose slope is the least so far: how many lines it has."""
+    levels, C = rows.levels, rows.C
+    lines, begins = envelope
     begin = -np.inf
     while count > 0:
         top = lines[count - 1]
@@ -81,23 +95,22 @@ def _add_line(levels: Floats, C: Floats, s: int, lines: Integers, begins: Floats
 
 
 @compiled
-def _lowest_line(
-    levels: Floats, weights: Floats, C: Floats, t: int, lines: Integers, begins: Floats, count: int
-) -> int:
+def _lowest_line(rows: Rows, t: int, envelope: Envelope, count: int) -> int:
     """The s whose line is lowest at x = w_t / 2; the smallest if several are."""
+    lines, begins = envelope
     i, end = 0, count
     while end - i > 1:
         middle = (i + end) // 2
-        if begins[middle] < 0.5 * weights[t]:
+        if begins[middle] < 0.5 * rows.weights[t]:
             i = middle
         else:
             end = middle
     # The crossings are rounded; the costs themselves decide between neighbours.
-    least = _cost(levels, weights, C, t, lines[i])
-    while i + 1 < count and _cost(levels, weights, C, t, lines[i + 1]) < least:
+    least = _cost(rows, t, lines[i])
+    while i + 1 < count and _cost(rows, t, lines[i + 1]) < least:
         i += 1
-        least = _cost(levels, weights, C, t, lines[i])
-    while i > 0 and _cost(levels, weights, C, t, lines[i - 1]) <= least:
+        least = _cost(rows, t, lines[i])
+    while i > 0 and _cost(rows, t, lines[i - 1]) <= least:
         i -= 1
-        least = _cost(levels, weights, C, t, lines[i])
+        least = _cost(rows, t, lines[i])
     return int(lines[i])

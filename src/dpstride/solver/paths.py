@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,8 @@ from .compiled import WIDTH, compiled
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class StoredPaths:
-    """D[k, t], the first step of the best path of k steps from t, for k from `first` on.
+class StoredPaths(NamedTuple):
+    """D[k, t], the first step of the best path of k steps from t, for k from `first` on; a tuple, which kernels take whole.
 
     In blocks of WIDTH consecutive budgets, without the half where k > t: block b holds k = first + WIDTH·b + j for
     t >= first + WIDTH·b, and D[k, t] is at starts[b] + WIDTH·t + j.
@@ -41,16 +39,16 @@ class StoredPaths:
 
     def read(self, budget: int) -> list[int]:
         """The best path of this budget, from T down to 0."""
-        path: list[int] = _read(self.T, budget, self.first, self.starts, self.D).tolist()
+        path: list[int] = _read(self, budget).tolist()
         return path if self.first == 1 else [*path, 0]
 
 
 @compiled
-def _read(T: int, budget: int, first: int, starts: Integers, D: NDArray[Any]) -> Integers:
+def _read(paths: StoredPaths, budget: int) -> Integers:
     """D followed from (T, budget), until D[first, t] has been read too."""
-    path = np.empty(budget - first + 2, np.int64)
-    path[0] = T
-    for step in range(budget - first + 1):
-        block, column = divmod(budget - step - first, WIDTH)
-        path[step + 1] = D[starts[block] + WIDTH * path[step] + column]
+    path = np.empty(budget - paths.first + 2, np.int64)
+    path[0] = paths.T
+    for step in range(budget - paths.first + 1):
+        block, column = divmod(budget - step - paths.first, WIDTH)
+        path[step + 1] = paths.D[paths.starts[block] + WIDTH * path[step] + column]
     return path

@@ -13,7 +13,7 @@ which stretch of STRETCH values of s the minimum was met first; the s itself is 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,15 @@ DELAY = 2.0  # seconds after which a bar is worth showing
 GROUP = 16  # blocks of budgets that use one panel of L in turn, while it is in the second-level cache
 
 
+class Part(NamedTuple):
+    """One tile of rows and one group of blocks of budgets, and what is known of its minima so far."""
+
+    tile: int
+    group: int
+    new: Floats
+    origin: Integers
+
+
 def solve(
     L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int | None = None, progress: bool = False
 ) -> Floats:
@@ -37,11 +46,11 @@ def solve(
 
     `progress` shows a bar where that takes more than a moment and there is a terminal.
     """
-    T, first, starts, D = paths.T, paths.first, paths.starts, paths.D
-    C = np.full(len(D), np.inf)
+    T, first = paths.T, paths.first
+    C = np.full(len(paths.D), np.inf)
     C[paths.at(first, np.arange(first, T + 1))] = base[first:]
 
-    tiles, groups = range(first, T + 1, TILE), range(0, len(starts), GROUP)
+    tiles, groups = range(first, T + 1, TILE), range(0, len(paths.starts), GROUP)
     order = sorted(
         ((i, g) for i in range(len(tiles)) for g in range(len(groups)) if tiles[i] + TILE > first + WIDTH * groups[g]),
         key=sum,
@@ -52,7 +61,10 @@ def solve(
         for before in ((i - 1, g), (i, g - 1)):
             if before in done:
                 done[before].result()
-        _fill(L, tiles[i], groups[g], first, starts, C, D)
+        size = GROUP * TILE * WIDTH
+        part = Part(tiles[i], groups[g], np.full(size, np.inf), np.empty(size, np.int64))
+        _relax_from_below(L, C, paths, part)
+        _finish_tile(L, C, paths, part)
 
     workers = min(workers or threads(), len(order))
     with _bar(sum(i + 1 for i, _ in order), progress) as bar:
@@ -90,59 +102,34 @@ def _bar(total: int, shown: bool) -> Any:
 
 
 @compiled
-def _fill(L: Floats, tile: int, group: int, first: int, starts: Integers, C: Floats, D: Any) -> None:
-    """C[k, t] and D[k, t] for the rows of one tile and the budgets of one group of blocks."""
-    group_end = min(group + GROUP, len(starts))
-    new = np.full(GROUP * TILE * WIDTH, np.inf)
-    origin = np.empty(GROUP * TILE * WIDTH, np.int64)
-    _relax_from_below(L, tile, group, group_end, first, starts, C, new, origin)
-    _finish_tile(L, tile, group, group_end, first, starts, C, D, new, origin)
-
-
-@compiled
-def _relax_from_below(
-    L: Floats,
-    tile: int,
-    group: int,
-    group_end: int,
-    first: int,
-    starts: Integers,
-    C: Floats,
-    new: Floats,
-    origin: Integers,
-) -> None:
+def _relax_from_below(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> None:
     """new[b, t − tile, j] = min over s < tile of C[k − 1, s] + L[t, s], where k − 1 = first + WIDTH·b + j."""
+    first, starts = paths.first, paths.starts
+    tile, group, new, origin = part
     rows = min(TILE, L.shape[0] - tile)
     for panel in range(first + WIDTH * group, tile, PANEL):
         panel_end = min(panel + PANEL, tile)
-        for b in range(group, group_end):
+        for b in range(group, min(group + GROUP, len(starts))):
             s = max(panel, first + WIDTH * b)
+            at = starts[b] + WIDTH * s
             for row in range(0, rows, ROWS):
                 to = WIDTH * (TILE * (b - group) + row)
-                relax(L, tile + row, s, panel_end - s, C, starts[b] + WIDTH * s, new, origin, to)
+                relax(L, tile + row, s, panel_end - s, C=C, at=at, new=new, origin=origin, to=to)
 
 
 @compiled
-def _finish_tile(
-    L: Floats,
-    tile: int,
-    group: int,
-    group_end: int,
-    first: int,
-    starts: Integers,
-    C: Floats,
-    D: Any,
-    new: Floats,
-    origin: Integers,
-) -> None:
+def _finish_tile(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> None:
     """C[k, t] and D[k, t] for the rows of one tile: the minimum in `new`, and what comes from s within the tile."""
+    first, starts, D = paths.first, paths.starts, paths.D
+    tile, group, new, origin = part
     tile_end = min(tile + TILE, L.shape[0])
-    for b in range(group, group_end):
+    for b in range(group, min(group + GROUP, len(starts))):
         lowest_t = first + WIDTH * b
         inside = max(tile, lowest_t)
+        from_inside = starts[b] + WIDTH * inside
         for t in range(tile, tile_end, ROWS):
             to = WIDTH * (TILE * (b - group) + t - tile)
-            relax(L, t, inside, t - inside, C, starts[b] + WIDTH * inside, new, origin, to)
+            relax(L, t, inside, t - inside, C=C, at=from_inside, new=new, origin=origin, to=to)
             for row in range(max(t, lowest_t), min(t + ROWS, tile_end)):
                 at = starts[b] + WIDTH * row
                 found = to + WIDTH * (row - t)
@@ -158,4 +145,4 @@ def _finish_tile(
                             next_at = starts[b + 1] + WIDTH * row
                             C[next_at], D[next_at] = new[found + j], s
                 # The row just finished is a source for the rest of its ROWS; what this does to itself is not used.
-                relax(L, t, row, 1, C, at, new, origin, to)
+                relax(L, t, row, 1, C=C, at=at, new=new, origin=origin, to=to)
