@@ -32,9 +32,20 @@ LATENT = ("DiTPipeline", "StableDiffusionPipeline", "StableDiffusionXLPipeline")
 FLOW = ("StableDiffusion3Pipeline", "FluxPipeline")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """The user's options beyond the pipeline itself; see `load_diffusers`."""
+    """Options beyond the pipeline itself.
+
+    Attributes:
+        name: how reports call the model.
+        guidance_scale: classifier-free guidance; None is the conditional model itself, which alone has an ELBO.
+        variance: reverse variance, instead of the config's; dropping a learned one is allowed, inventing one is not.
+        overrides: entries of the scheduler's config to replace, for example {"thresholding": False}.
+        negative_prompt: what a guided text model is steered away from.
+        latents: "sample" from the autoencoder's distribution, as training does, or its "mean".
+        sample_size: height and width of one sample of the denoiser (latents for latent models), if not the config's.
+        T: grid steps of a flow-matching model, which is trained on continuous times; None is the scheduler's own number.
+    """
 
     name: str
     guidance_scale: float | None = None
@@ -45,53 +56,30 @@ class Options:
     sample_size: int | tuple[int, int] | None = None
     T: int | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "guidance_scale", check_scale(self.guidance_scale))
+
 
 def load_diffusers(
-    source: Any,
-    *,
-    guidance_scale: float | None = None,
-    variance: ModelVariance | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    negative_prompt: str = "",
-    latents: LatentKind = "sample",
-    sample_size: int | tuple[int, int] | None = None,
-    T: int | None = None,
-    device: str | torch.device | None = None,
-    dtype: torch.dtype | None = None,
+    source: Any, *, device: str | torch.device | None = None, dtype: torch.dtype | None = None, **options: Any
 ) -> LoadedModel:
     """A denoiser from a diffusers pipeline.
 
     Args:
         source: a pipeline folder, a hub id, or a pipeline object.
-        guidance_scale: classifier-free guidance; None is the conditional model itself, which alone has an ELBO.
-        variance: reverse variance, instead of the config's; dropping a learned one is allowed, inventing one is not.
-        overrides: entries of the scheduler's config to replace, for example {"thresholding": False}.
-        negative_prompt: what a guided text model is steered away from.
-        latents: "sample" from the autoencoder's distribution, as training does, or its "mean".
-        sample_size: height and width of one sample of the denoiser (latents for latent models), if not the config's.
-        T: grid steps of a flow-matching model, which is trained on continuous times; None is the scheduler's own number.
         device: where to run it.
         dtype: precision in which to load a folder or hub id.
+        **options: guidance_scale, variance, overrides, negative_prompt, latents, sample_size and T, see `Options`.
     """
     diffusers = require_diffusers("Reading a diffusers pipeline")
     pipeline, name = _pipeline(diffusers, source, dtype)
     if device is not None:
         pipeline = pipeline.to(device)
-    scale = check_scale(guidance_scale)
-    options = Options(
-        name=name,
-        guidance_scale=scale,
-        variance=variance,
-        overrides=overrides or {},
-        negative_prompt=negative_prompt,
-        latents=latents,
-        sample_size=sample_size,
-        T=T,
-    )
+    chosen = Options(name=name, **options)
     if isinstance(source, diffusers.DiffusionPipeline):
-        return _load(pipeline, options)
+        return _load(pipeline, chosen)
     try:
-        return _load(pipeline, options)
+        return _load(pipeline, chosen)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
         # The configs of a file may hold anything; what is wrong with them is said with the file's name.
         raise UnsupportedModelError(f"{source}: {error if isinstance(error, ValueError) else repr(error)}") from error
@@ -132,15 +120,8 @@ def load_pixels(unet: Any, scheduler: Any, options: Options) -> LoadedModel:
     network: Any = ClassConditional(unet) if conditional else Plain(unet)
     if not keep:
         network = FirstHalf(network)
-    denoiser = Denoiser(
-        network,
-        facts.process,
-        predicts=facts.predicts,
-        variance=variance,
-        clip=facts.clip,
-        shape=sample_shape(unet.config.in_channels, options.sample_size or unet.config.sample_size),
-        name=options.name,
-    )
+    shape = sample_shape(unet.config.in_channels, options.sample_size or unet.config.sample_size)
+    denoiser = denoiser_of(network, facts, variance, shape, name=options.name)
     notes = (*facts.notes, note)
     return LoadedModel(denoiser, notes, conditioning="a class label per sample" if conditional else None)
 
@@ -167,6 +148,15 @@ def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
     if options.variance is not None and "variance_type" in scheduler.config:
         overrides.setdefault("variance_type", VARIANCE_TYPES[options.variance])
     return read_scheduler(dict(scheduler.config), overrides, type(scheduler).__name__)
+
+
+def denoiser_of(
+    network: Any, facts: SchedulerFacts, variance: ModelVariance, shape: tuple[int, ...] | None, *, name: str
+) -> Denoiser:
+    """The denoiser of a network on the process that its scheduler states."""
+    return Denoiser(
+        network, facts.process, predicts=facts.predicts, variance=variance, clip=facts.clip, shape=shape, name=name
+    )
 
 
 def choose_variance(

@@ -18,8 +18,8 @@ from ..denoiser import Denoiser
 from ..options import POSTERIOR
 from ..process import ForwardProcess
 from .diffusers import Options, sample_shape
-from .guidance import NO_ELBO, Guided
-from .latents import UNIT, Latents, encode_prompts
+from .guidance import guided
+from .latents import PROMPTED, Latents, encode_prompts
 from .loaded import LoadedModel, UnsupportedModelError
 from .scheduler_config import steps_of
 
@@ -35,7 +35,7 @@ def load_flow(pipeline: Any, options: Options) -> LoadedModel:
     times, notes = read_flow(pipeline.scheduler, options)
     transformer = pipeline.transformer
     channels = transformer.config.in_channels // (4 if flux else 1)
-    warnings: list[str] = []
+    warnings: tuple[str, ...] = ()
 
     def embed(prompts: list[str]) -> Mapping[str, Tensor]:
         return _embed_flux(pipeline, prompts) if flux else _embed_sd3(pipeline, prompts)
@@ -46,14 +46,14 @@ def load_flow(pipeline: Any, options: Options) -> LoadedModel:
         network = FluxTransformer(transformer, guidance if transformer.config.guidance_embeds else None)
         if transformer.config.guidance_embeds:
             notes.append(f"guidance {guidance:g} is an input of this distilled network (guidance_embeds)")
-            warnings.append("a guidance-distilled network imitates a guided model, which has no ELBO of its own.")
+            warnings = ("a guidance-distilled network imitates a guided model, which has no ELBO of its own.",)
         elif options.guidance_scale is not None:
             raise UnsupportedModelError("This Flux network takes no guidance (guidance_embeds is False). Leave it out.")
     else:
         network = TextTransformer(transformer)
         if options.guidance_scale is not None:
-            network = Guided(network, encode_prompts(embed, options.negative_prompt, 1), options.guidance_scale)
-            warnings.append(NO_ELBO.format(scale=options.guidance_scale))
+            null = encode_prompts(embed, options.negative_prompt, 1)
+            network, warnings = guided(network, null, options.guidance_scale)
         notes.append(
             "no guidance: the conditional model itself"
             if options.guidance_scale is None
@@ -75,16 +75,7 @@ def load_flow(pipeline: Any, options: Options) -> LoadedModel:
     notes.append(
         f"latents: the encoder's {latents.kind}, (z - {latents.shift:g}) times {latents.scale:g}; data continuous"
     )
-    return LoadedModel(
-        denoiser,
-        notes=tuple(notes),
-        warnings=tuple(warnings),
-        data_range="continuous",
-        conditioning="a prompt per sample",
-        encode=latents.encode,
-        decode=latents.decode,
-        unit=UNIT,
-    )
+    return latents.loaded(denoiser, tuple(notes), warnings, PROMPTED)
 
 
 def read_flow(scheduler: Any, options: Options) -> tuple[npt.NDArray[np.float64], list[str]]:
@@ -119,25 +110,10 @@ class TextTransformer:
     def __init__(self, network: Any) -> None:
         self.network = network
 
-    def __call__(
-        self,
-        x: Tensor,
-        time: Tensor,
-        encoder_hidden_states: Tensor | None = None,
-        pooled_projections: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor, time: Tensor, **embeddings: Tensor) -> Tensor:
         """The transformer's flow."""
-        if encoder_hidden_states is None or pooled_projections is None:
-            raise ValueError("This model is conditioned on prompts. Give encode(images, prompts); the empty one is ''.")
-        dtype = self.network.dtype
-        output = self.network(
-            hidden_states=x,
-            timestep=time * 1000.0,
-            encoder_hidden_states=encoder_hidden_states.to(dtype),
-            pooled_projections=pooled_projections.to(dtype),
-            return_dict=False,
-        )
-        return cast(Tensor, output[0])
+        texts = _of_prompts(embeddings, self.network.dtype)
+        return cast(Tensor, self.network(hidden_states=x, timestep=time * 1000.0, **texts, return_dict=False)[0])
 
 
 class FluxTransformer:
@@ -147,17 +123,10 @@ class FluxTransformer:
         self.network = network
         self.guidance = guidance
 
-    def __call__(
-        self,
-        x: Tensor,
-        time: Tensor,
-        encoder_hidden_states: Tensor | None = None,
-        pooled_projections: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor, time: Tensor, **embeddings: Tensor) -> Tensor:
         """The transformer's flow, as a picture of latents again."""
-        if encoder_hidden_states is None or pooled_projections is None:
-            raise ValueError("This model is conditioned on prompts. Give encode(images, prompts); the empty one is ''.")
         dtype = self.network.dtype
+        texts = _of_prompts(embeddings, dtype)
         B, C, H, W = x.shape
         patches = x.reshape(B, C, H // 2, 2, W // 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(B, -1, 4 * C)
         rows, columns = torch.meshgrid(torch.arange(H // 2), torch.arange(W // 2), indexing="ij")
@@ -166,14 +135,20 @@ class FluxTransformer:
             hidden_states=patches,
             timestep=time.to(dtype),
             guidance=None if self.guidance is None else torch.full([B], self.guidance, device=x.device),
-            pooled_projections=pooled_projections.to(dtype),
-            encoder_hidden_states=encoder_hidden_states.to(dtype),
-            txt_ids=torch.zeros(encoder_hidden_states.shape[1], 3, device=x.device, dtype=dtype),
+            **texts,
+            txt_ids=torch.zeros(texts["encoder_hidden_states"].shape[1], 3, device=x.device, dtype=dtype),
             img_ids=places.to(device=x.device, dtype=dtype),
             return_dict=False,
         )[0]
         picture = output.reshape(B, H // 2, W // 2, C, 2, 2).permute(0, 3, 1, 4, 2, 5)
         return cast(Tensor, picture.reshape(B, C, H, W))
+
+
+def _of_prompts(embeddings: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The two embeddings of prompts in the network's precision."""
+    if embeddings.keys() != {"encoder_hidden_states", "pooled_projections"}:
+        raise ValueError("This model is conditioned on prompts. Give encode(images, prompts); the empty one is ''.")
+    return {name: value.to(dtype) for name, value in embeddings.items()}
 
 
 def _embed_sd3(pipeline: Any, prompts: list[str]) -> dict[str, Tensor]:

@@ -12,11 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..denoiser import Denoiser
 from ..options import LEARNED_RANGE
-from .diffusers import FirstHalf, Options, choose_variance, facts_of, sample_shape
-from .guidance import NO_ELBO, Guided
-from .latents import UNIT, Latents, encode_prompts
+from .diffusers import FirstHalf, Options, choose_variance, denoiser_of, facts_of, sample_shape
+from .guidance import guided
+from .latents import PROMPTED, Latents, encode_prompts
 from .loaded import LoadedModel, UnsupportedModelError
 
 
@@ -79,28 +78,12 @@ def _load_dit(pipeline: Any, options: Options) -> LoadedModel:
     classes = int(transformer.config.num_embeds_ada_norm)
     warnings: tuple[str, ...] = ()
     if options.guidance_scale is not None:
-        network = Guided(network, {"class_labels": torch.tensor([classes])}, options.guidance_scale)
-        warnings = (NO_ELBO.format(scale=options.guidance_scale),)
+        network, warnings = guided(network, {"class_labels": torch.tensor([classes])}, options.guidance_scale)
     latents = Latents(pipeline.vae, lambda labels, count: _labels(labels, count, classes), options.latents)
-    denoiser = Denoiser(
-        network,
-        facts.process,
-        predicts=facts.predicts,
-        variance=variance,
-        clip=facts.clip,
-        shape=sample_shape(channels, options.sample_size or transformer.config.sample_size),
-        name=options.name,
-    )
-    return LoadedModel(
-        denoiser,
-        notes=(*facts.notes, note, *_latent_notes(latents, options)),
-        warnings=warnings,
-        data_range="continuous",
-        conditioning=f"a class label per sample, 0 to {classes - 1}",
-        encode=latents.encode,
-        decode=latents.decode,
-        unit=UNIT,
-    )
+    shape = sample_shape(channels, options.sample_size or transformer.config.sample_size)
+    denoiser = denoiser_of(network, facts, variance, shape, name=options.name)
+    notes = (*facts.notes, note, *_latent_notes(latents, options))
+    return latents.loaded(denoiser, notes, warnings, f"a class label per sample, 0 to {classes - 1}")
 
 
 def _load_stable_diffusion(pipeline: Any, options: Options, *, xl: bool) -> LoadedModel:
@@ -123,28 +106,10 @@ def _load_stable_diffusion(pipeline: Any, options: Options, *, xl: bool) -> Load
         if pipeline.text_encoder is None:
             raise UnsupportedModelError("guidance_scale needs the pipeline's text encoder for the negative prompt.")
         null = encode_prompts(embed, options.negative_prompt, 1)
-        network = Guided(network, null, options.guidance_scale)
-        warnings = (NO_ELBO.format(scale=options.guidance_scale),)
+        network, warnings = guided(network, null, options.guidance_scale)
     latents = Latents(pipeline.vae, lambda prompts, count: encode_prompts(embed, prompts, count), options.latents)
-    denoiser = Denoiser(
-        network,
-        facts.process,
-        predicts=facts.predicts,
-        variance=variance,
-        clip=facts.clip,
-        shape=shape,
-        name=options.name,
-    )
-    return LoadedModel(
-        denoiser,
-        notes=(*facts.notes, note, *_latent_notes(latents, options)),
-        warnings=warnings,
-        data_range="continuous",
-        conditioning="a prompt per sample",
-        encode=latents.encode,
-        decode=latents.decode,
-        unit=UNIT,
-    )
+    denoiser = denoiser_of(network, facts, variance, shape, name=options.name)
+    return latents.loaded(denoiser, (*facts.notes, note, *_latent_notes(latents, options)), warnings, PROMPTED)
 
 
 def _embed(pipeline: Any, prompts: list[str]) -> Tensor:

@@ -49,6 +49,11 @@ class Guided:
         return torch.cat([u + self.scale * (c - u), conditional[:, channels:]], dim=1)
 
 
+def guided(network: Any, unconditional: Mapping[str, Tensor], scale: float) -> tuple[Guided, tuple[str, ...]]:
+    """The guided network, and what its user should know."""
+    return Guided(network, unconditional, scale), (NO_ELBO.format(scale=scale),)
+
+
 def check_scale(scale: float | None) -> float | None:
     """A guidance scale above 1, or None for none: 1 is the conditional model itself."""
     if scale is None or scale == 1.0:

@@ -26,14 +26,14 @@ def load_k_diffusion(
     sigma_max: float = 80.0,
     T: int = 256,
     clip: tuple[float, float] | None = None,
-    shape: tuple[int, ...] | None = None,
     data_range: object = "uint8",
     **denoiser_options: Any,
 ) -> LoadedModel:
     """A denoiser from ``denoised(x, sigma)`` or ``denoised(x, sigma, **conditioning)`` on a grid of noise levels.
 
     ``sigmas`` is the grid, ascending and above 0, for example a wrapper's own ``.sigmas``; without it, ``T`` levels even
-    in ln sigma from ``sigma_min`` to ``sigma_max``.
+    in ln sigma from ``sigma_min`` to ``sigma_max``. ``denoiser_options`` (shape, device, …) go to
+    `Denoiser`.
     """
     grid = sigma_grid(sigma_min, sigma_max, T) if sigmas is None else _ascending(sigmas)
     denoiser = Denoiser(
@@ -41,7 +41,6 @@ def load_k_diffusion(
         ForwardProcess.ve(grid, name="ve"),
         predicts="x0",
         clip=clip,
-        shape=shape,
         trained_continuous=True,
         time_input="time",
         **denoiser_options,

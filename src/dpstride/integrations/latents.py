@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .loaded import UnsupportedModelError
+from ..denoiser import Denoiser
+from .loaded import LoadedModel, UnsupportedModelError
 
 LatentKind = Literal["sample", "mean"]
+PROMPTED = "a prompt per sample"
 UNIT = "bits per latent dimension (without the autoencoder)"
 Conditioning = Callable[[Any, int], Any]  # what the user has, number of samples → what the denoiser takes
 
@@ -39,6 +41,15 @@ class Latents:
         self.vae, self.conditioning, self.kind, self.seed = vae.eval(), conditioning, kind, seed
         self.scale = float(config.scaling_factor)
         self.shift = float(getattr(config, "shift_factor", None) or 0.0)
+
+    def loaded(
+        self, denoiser: Denoiser, notes: tuple[str, ...], warnings: tuple[str, ...], conditioning: str
+    ) -> LoadedModel:
+        """The model of latents with the autoencoder around it."""
+        return LoadedModel(
+            denoiser, notes, warnings, data_range="continuous", conditioning=conditioning,
+            encode=self.encode, decode=self.decode, unit=UNIT,
+        )  # fmt: skip
 
     def encode(self, images: Any, conditioning: Any = None, batch_size: int = 8) -> Any:
         """Images (uint8, or floats in [−1, 1]) → latents, or (latents, conditioning) where the model has any."""

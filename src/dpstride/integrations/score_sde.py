@@ -30,15 +30,13 @@ def load_score_sde(
     beta_max: float = 20.0,
     sigma_min: float = 0.01,
     sigma_max: float = 50.0,
-    clip: tuple[float, float] | None = (-1.0, 1.0),
-    shape: tuple[int, ...] | None = None,
     data_range: object = "uint8",
     **denoiser_options: Any,
 ) -> LoadedModel:
     """A denoiser from a continuous score function; the parameters are those of the SDE it was trained with.
 
     Models trained on data in [0, 1] (score_sde's ``centered=False``, usual for VE) want ``clip=(0, 1)`` and
-    ``data_range=("levels", 256, 0.0, 1.0)``.
+    ``data_range=("levels", 256, 0.0, 1.0)``. ``denoiser_options`` (clip, shape, device, …) go to `Denoiser`.
     """
     match sde:
         case "vp":
@@ -55,16 +53,7 @@ def load_score_sde(
             note = f"VE with sigma from {sigma_min:g} to {sigma_max:g}; below sigma_min the data counts as clean"
         case _:
             raise ValueError(f"sde must be 'vp', 'subvp' or 've', not {sde!r}.")
-    denoiser = Denoiser(
-        network,
-        process,
-        predicts="eps",
-        clip=clip,
-        shape=shape,
-        trained_continuous=True,
-        time_input="time",
-        **denoiser_options,
-    )
+    denoiser = Denoiser(network, process, trained_continuous=True, time_input="time", **denoiser_options)
     return LoadedModel(denoiser, (f"continuous score network, {note}; eps = -g score",), data_range=data_range)
 
 

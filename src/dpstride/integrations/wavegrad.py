@@ -27,13 +27,13 @@ def load_wavegrad(
     betas: npt.ArrayLike = TRAINING_BETAS,
     call: Callable[..., Tensor] | None = None,
     clip: tuple[float, float] | None = None,
-    shape: tuple[int, ...] | None = None,
     **denoiser_options: Any,
 ) -> LoadedModel:
     """A denoiser from a WaveGrad model; data is (audio [N, samples], spectrograms [N, …]).
 
     ``call(model, audio, spectrogram, noise_level)`` says how to call a model with another order of arguments; without it,
     ``model(audio, spectrogram, noise_level)`` as lmnt-com/wavegrad does. A channel dimension of 1 in its output is dropped.
+    ``denoiser_options`` (shape, device, …) go to `Denoiser`.
     """
     discrete = ForwardProcess.from_betas(betas)
     process = ForwardProcess.from_functions(
@@ -47,7 +47,6 @@ def load_wavegrad(
         process,
         predicts="eps",
         clip=clip,
-        shape=shape,
         trained_continuous=True,
         time_input="time",
         **denoiser_options,
