@@ -108,27 +108,33 @@ def test_numbers_are_computed_once_and_other_work_is_not_believed(tmp_path: Path
     assert number_cache.NumberCache(None, None).numbers("a", lambda: numbers(0.5))[0] == 0.5
 
 
+def measured(real: np.ndarray, path: Path, features: np.ndarray) -> tuple[float, float, float]:
+    found = ruler.Ruler(real, path).measure(features, "even", 4)
+    assert (found.stride, found.budget, found.samples) == ("even", 4, len(features))
+    return found.frechet, found.kernel, found.kernel_standard_error
+
+
 def test_a_distance_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     real, found = rng.standard_normal((50, 3)).astype(np.float32), rng.standard_normal((20, 3)).astype(np.float32)
     kernel = kernel_distance(found, real)
     expected = (frechet_distance(found, real), kernel.value, kernel.standard_error)
     path = tmp_path / "distances.json"
-    assert ruler.Ruler(real, path).measure(found) == pytest.approx(expected, rel=1e-12)
+    assert measured(real, path, found) == pytest.approx(expected, rel=1e-12)
     monkeypatch.setattr(ruler.Ruler, "_measure", lambda self, features: (1.0, 2.0, 3.0))
-    assert ruler.Ruler(real, path).measure(found) == pytest.approx(expected, rel=1e-12)
-    assert ruler.Ruler(real, path).measure(found[:19]) == (1.0, 2.0, 3.0)  # other samples
-    assert ruler.Ruler(real[:49], path).measure(found) == (1.0, 2.0, 3.0)  # other real images
+    assert measured(real, path, found) == pytest.approx(expected, rel=1e-12)
+    assert measured(real, path, found[:19]) == (1.0, 2.0, 3.0)  # other samples
+    assert measured(real[:49], path, found) == (1.0, 2.0, 3.0)  # other real images
 
 
 def test_pairs_of_many_images_are_those_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     real, found = rng.standard_normal((60, 3)).astype(np.float32), rng.standard_normal((20, 3)).astype(np.float32)
     monkeypatch.setattr(ruler, "KERNEL_PAIRS", 30)
-    _, few, _ = ruler.Ruler(real, tmp_path / "a.json").measure(found)
+    _, few, _ = measured(real, tmp_path / "a.json", found)
     assert few == pytest.approx(kernel_distance(found, real[:30]).value, rel=1e-12)
     monkeypatch.setattr(ruler, "KERNEL_SUBSET", 10)
-    _, subsets, _ = ruler.Ruler(real, tmp_path / "b.json").measure(found)
+    _, subsets, _ = measured(real, tmp_path / "b.json", found)
     assert subsets == pytest.approx(kernel_distance(found, real, 10).value, rel=1e-12)
 
 

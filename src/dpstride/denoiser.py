@@ -301,7 +301,7 @@ class Denoiser:
         if self.dtype is None:
             output = self._call_finding_dtype(x, index, conditioning)
         else:
-            output = call(run, x.to(self.dtype), self._time_of(index, self.dtype), conditioning, self.autocast)
+            output = call(run, x.to(self.dtype), self._time_of(index, self.dtype), conditioning, autocast=self.autocast)
         return checked(output, shape, self.variance)
 
     def _time_of(self, index: Tensor, dtype: torch.dtype) -> Tensor:
@@ -316,7 +316,7 @@ class Denoiser:
                 continue
             try:
                 time = self._time_of(index, dtype)
-                output = call(self.network, x.to(dtype, copy=True), time, conditioning, self.autocast)
+                output = call(self.network, x.to(dtype, copy=True), time, conditioning, autocast=self.autocast)
             except RuntimeError as error:  # torch's way to say that two dtypes do not match
                 if is_out_of_memory(error):
                     raise

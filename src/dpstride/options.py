@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 Variance = Literal["posterior", "upper", "learned_range", "optimal", "learned_optimal"]
 ModelVariance = Literal["posterior", "upper", "learned_range"]  # what a network may have been trained with
@@ -83,6 +83,14 @@ class CostOptions:
                     f"These results do not say their {name}. Use schedules that `optimise` or `dpstride solve` made."
                 )
         return cls(options["variance"], options["decoder"], options["cdf"])
+
+
+class CostChoice(TypedDict, total=False):
+    """Keywords that replace a schedule's own options of costs; None is the schedule's own."""
+
+    variance: Variance | None
+    decoder: Decoder | None
+    cdf: Cdf | None
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -180,7 +180,16 @@ class ScheduleSet:
                 f"them{more}."
             )
         steps, bpd, standard_error = self.entries[budget]
-        return self.adopt(Schedule(self.process, steps, self.stride, bpd, standard_error, provenance=self.provenance))
+        return Schedule(
+            self.process,
+            steps,
+            self.stride,
+            bpd=bpd,
+            standard_error=standard_error,
+            options=self.options,
+            fitted=self.fitted,
+            provenance=self.provenance,
+        )
 
     def __iter__(self) -> Iterator[Schedule]:
         return (self[budget] for budget in self.budgets)
@@ -293,7 +302,7 @@ class ScheduleSet:
                 raise ValueError("options and provenance must be objects, and stride a text")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ScheduleFileError(f"{path}: not a valid schedule file ({error!s:.300}). Write it again.") from error
-        return cls(process, entries, stride, options, fitted, provenance)
+        return cls(process, entries, stride, options, fitted=fitted, provenance=provenance)
 
     def _entry(self, budget: int) -> dict[str, Any]:
         steps, bpd, standard_error = self.entries[budget]

@@ -103,8 +103,8 @@ def ays_stride(process: ForwardProcess, budget: int) -> Schedule:
 
 
 RULES = {
-    "even": StrideRule("even stride", even_stride, "#D55E00", ":", "s"),
-    "quadratic": StrideRule("quadratic stride", quadratic_stride, "#0072B2", "--", "^"),
+    "even": StrideRule("even stride", even_stride, colour="#D55E00", line=":", marker="s"),
+    "quadratic": StrideRule("quadratic stride", quadratic_stride, colour="#0072B2", line="--", marker="^"),
     "quadratic_ddim": StrideRule("quadratic stride of DDIM", quadratic_ddim_stride),
     "karras": StrideRule("stride of Karras et al.", karras_stride),
     "log_snr": StrideRule("log-SNR stride", log_snr_stride),

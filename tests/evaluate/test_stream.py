@@ -19,7 +19,14 @@ from dpstride import Denoiser, ForwardProcess, even_stride, sample
 from dpstride.evaluate import stream, unit_store
 from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
 from dpstride.evaluate.sampling import Chain
-from dpstride.evaluate.stream import image_features, load_features, sample_features, sample_stream
+from dpstride.evaluate.stream import (
+    Conditioning,
+    Pictures,
+    image_features,
+    load_features,
+    sample_features,
+    sample_stream,
+)
 from dpstride.runs import progress
 from dpstride.runs.identity import OtherWorkError
 from dpstride.statistics.probes import PASSES
@@ -68,7 +75,9 @@ def expected(n: int, seed: int = 0) -> Tensor:
 
 def test_features_are_those_of_the_samples(tmp_path: Path) -> None:
     seen: list[int] = []
-    found = sample_features(chain(Network()), EXTRACTOR, 23, tmp_path / "f", keep=10, batch_size=4, update=seen.append)
+    found = sample_features(
+        chain(Network()), EXTRACTOR, 23, tmp_path / "f", pictures=Pictures(keep=10), batch_size=4, update=seen.append
+    )
     assert found is not None
     images = expected(23)
     np.testing.assert_array_equal(found.features, features_of(images).float())
@@ -166,10 +175,10 @@ def test_units_are_walked_in_threads_and_what_stops_one_stops_all(tmp_path: Path
 
 
 def test_more_samples_are_the_same_and_more(tmp_path: Path) -> None:
-    first = sample_features(chain(Network()), EXTRACTOR, 10, tmp_path / "f", batch_size=4, keep=12)
+    first = sample_features(chain(Network()), EXTRACTOR, 10, tmp_path / "f", batch_size=4, pictures=Pictures(keep=12))
     more, fewer = Network(), Network()
-    found = sample_features(chain(more), EXTRACTOR, 17, tmp_path / "f", batch_size=4, keep=12)
-    part = sample_features(chain(fewer), EXTRACTOR, 5, tmp_path / "f", batch_size=4, keep=12)
+    found = sample_features(chain(more), EXTRACTOR, 17, tmp_path / "f", batch_size=4, pictures=Pictures(keep=12))
+    part = sample_features(chain(fewer), EXTRACTOR, 5, tmp_path / "f", batch_size=4, pictures=Pictures(keep=12))
     assert first is not None
     assert found is not None
     assert part is not None
@@ -202,9 +211,8 @@ def test_latents_are_decoded_and_conditioning_follows_its_sample(tmp_path: Path)
         7,
         tmp_path / "f",
         batch_size=3,
-        conditioning=labels,
-        conditioning_fingerprint="labels",
-        decode=lambda x: -x.reshape(-1, 1, 2, 2),
+        conditioning=Conditioning(labels, "labels"),
+        pictures=Pictures(decode=lambda x: -x.reshape(-1, 1, 2, 2)),
     )
     assert found is not None
     np.testing.assert_array_equal(found.features[:, 0], to_levels(-labels))

@@ -305,11 +305,11 @@ def test_an_interrupted_teacher_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     whole = estimate_trajectory(mixture(PROCESSES[0]), samples=7, batch_size=2, probes=5)
     follow, calls = module._follow, []
 
-    def interrupted(denoiser: Any, plan: Any, first: int, *, count: int, **others: Any) -> Any:
-        calls.append((first, count))
+    def interrupted(denoiser: Any, plan: Any, batch: tuple[int, int], conditioning: Any, **others: Any) -> Any:
+        calls.append(batch)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return follow(denoiser, plan, first, count=count, **others)
+        return follow(denoiser, plan, batch, conditioning, **others)
 
     monkeypatch.setattr(module, "_follow", interrupted)
     path = tmp_path / "t.safetensors"
@@ -330,9 +330,9 @@ def test_batches_are_as_small_as_memory_asks_for(monkeypatch: pytest.MonkeyPatch
     whole = estimate_trajectory(mixture(PROCESSES[0]), samples=7)
     follow, counts = module._follow, []
 
-    def counted(*arguments: Any, count: int, **others: Any) -> Any:
-        counts.append(count)
-        return follow(*arguments, count=count, **others)
+    def counted(denoiser: Any, plan: Any, batch: tuple[int, int], conditioning: Any, **others: Any) -> Any:
+        counts.append(batch[1])
+        return follow(denoiser, plan, batch, conditioning, **others)
 
     monkeypatch.setattr(module, "_follow", counted)
     # Two float64 tables of 14 grid points and 3 dims per sample are 672 bytes: three samples fit into 2,100.

@@ -36,6 +36,7 @@ class Meter:
         data: Samples,
         readings: tuple[Reading, ...],
         targets: Array,
+        *,
         seed: int,
         batch_size: int,
         draws: int,
@@ -60,7 +61,7 @@ class Meter:
     def noise(self, level: Indices, draw: Indices, inputs: Inputs) -> Tensor:
         """The noise of each (level, draw), arranged as the data are."""
         drawn = [
-            standard_normal(self.seed, "probe", int(k), int(i), 1, self.data.shape)
+            standard_normal(self.seed, "probe", int(k), int(i), count=1, shape=self.data.shape)
             for k, i in zip(level, draw, strict=True)
         ]
         noise = torch.cat(drawn).to(device=self.denoiser.device, dtype=self.denoiser.algebra_dtype)

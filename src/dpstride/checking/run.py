@@ -59,9 +59,11 @@ def check(
     times = float(np.clip(math.sqrt(SMALL / math.prod(gathered.shape)), 1.0, MOST_TIMES))
     draws = round(times * MOST_DRAWS)
     chosen = gathered.take(order[:draws].tolist())
-    meter = Meter(denoiser, chosen, readings, _targets(inputs, moments[1]), seed, batch_size, draws)
+    meter = Meter(
+        denoiser, chosen, readings, _targets(inputs, moments[1]), seed=seed, batch_size=batch_size, draws=draws
+    )
     with tqdm(desc="check", unit=" descriptions", disable=None if progress else True, leave=False) as bar:
-        search = Search(meter, facts, CHANGES, round(min(times, 2.0) * DRAWS), bar.update)
+        search = Search(meter, facts, CHANGES, round(min(times, 2.0) * DRAWS), told=bar.update)
         found = search.run(inputs, _declared_reading(readings, denoiser))
     return _outcome(denoiser, search, found, moments)
 

@@ -88,7 +88,7 @@ class Search:
         if best is not declared:
             gain = self._difference(best, declared) or gain
         tied = [arm for arm in tied if arm is not best and arm is not declared]
-        return Found(declared, best, gain, tied, self.costs, self.refused, self.draws)
+        return Found(declared, best, gain, tied, costs=self.costs, refused=self.refused, draws=self.draws)
 
     # --- one round ----------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,9 @@ def check_command(
     loaded = load_model(model, model_options)
     printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
     samples = read_samples(data, loaded, None, data_range)
-    found = check(loaded.denoiser, samples, seed, batch_size, samples.data_range, progress=not (quiet or as_json))
+    found = check(
+        loaded.denoiser, samples, seed, batch_size, data_range=samples.data_range, progress=not (quiet or as_json)
+    )
     text = str(found)
     if show_all:
         refused = [f"  {label}: refused by the network ({why})" for label, why in found.refused.items()]

@@ -24,7 +24,7 @@ def run_of(model: str, data: str, heldout: str | None, identity: Mapping[str, An
     """This run of the command line, for run.json."""
     from ..runs.record import Run
 
-    return Run.of(click.get_current_context().find_root().obj, model, data, heldout, identity)
+    return Run.of(click.get_current_context().find_root().obj, model, data, heldout, identity=identity)
 
 
 @click.command("report", short_help="Write report.html and figures of DIR again.")

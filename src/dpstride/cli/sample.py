@@ -17,6 +17,8 @@ from .options import VARIANCES, check_eta, complete_file, model_argument, model_
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..evaluate.stream import Conditioning
+
 
 @click.command("sample", short_help="Samples of MODEL along a path of K steps.")
 @model_argument
@@ -83,7 +85,7 @@ def sample_command(
     from tqdm import tqdm
 
     from ..evaluate.sampling import Chain
-    from ..evaluate.stream import sample_stream
+    from ..evaluate.stream import UNCONDITIONAL, sample_stream
     from ..report.images import check_drawable, save_samples
     from ..runs.numbers import check_batch_size
     from ..schedule import ScheduleSet
@@ -101,7 +103,7 @@ def sample_command(
     if loaded.decode is None and output.suffix != ".npy":
         check_drawable((count, *(loaded.denoiser.shape or ())))
     shape: list[int] = []
-    condition, fingerprint = (None, None) if conditioning is None else _conditioning(conditioning, count)
+    condition = UNCONDITIONAL if conditioning is None else _conditioning(conditioning, count)
     drawn = DataRange.parse(chosen.provenance.get("data_range", "uint8") if loaded.decode is None else "uint8")
 
     def write(samples: Tensor) -> None:
@@ -111,20 +113,21 @@ def sample_command(
 
     with tqdm(total=count * budget, desc="sample", unit="eval", disable=True if quiet else None) as bar:
         sample_stream(
-            chain, count, output, write, batch_size=batch_size, conditioning=condition,
-            conditioning_fingerprint=fingerprint, update=bar.update, overwrite=overwrite,
+            chain, count, output, write,
+            batch_size=batch_size, conditioning=condition, update=bar.update, overwrite=overwrite,
         )  # fmt: skip
     emit(as_json, {"samples": str(output), "shape": shape}, f"{output}: {count} samples, {budget} steps")
 
 
-def _conditioning(text: str, count: int) -> tuple[Any, str]:
-    """``count`` entries of the conditioning in DATA, and what tells it from other conditioning."""
+def _conditioning(text: str, count: int) -> Conditioning:
+    """``count`` entries of the conditioning in DATA."""
     import torch
 
+    from ..evaluate.stream import Conditioning
     from ..statistics.data import Samples
 
     data = named_data(text, labels=True)
     if not isinstance(data, tuple):
         raise ValueError(f"--conditioning {text}: these data have no conditioning, only samples.")
     entries = Samples.read((torch.zeros(len(data[0]), 1), data[1]), None, "continuous")
-    return entries.take(i % len(entries) for i in range(count)).conditioning, entries.fingerprint
+    return Conditioning.of(entries, count)

@@ -25,7 +25,7 @@ def decoder_curve(statistics: Statistics, t: int, variances: Array, cdf: Cdf = D
     assert statistics.residual_bins is not None
     bins, weights = statistics.residual_bins.row(t)
     sigma = np.sqrt(variances)
-    costs = residual_costs(statistics.residual_mesh(t), bins, statistics.data_range.half_bin, sigma, cdf)
+    costs = residual_costs(statistics.residual_mesh(t), bins, statistics.data_range.half_bin, sigma, cdf=cdf)
     return np.asarray(weights.reshape(-1) @ costs.reshape(-1, sigma.size) / statistics.samples)
 
 

@@ -59,7 +59,7 @@ def _learned_row(statistics: Statistics, t1: int, cdf: Cdf) -> Array:
     if statistics.data_range.levels is None:
         assert statistics.fraction_sum is not None
         _, weighted = fraction_means(statistics, t1, delta)
-        return _gaussian_nats(statistics, t1, delta, float(statistics.fraction_sum[t1].mean()), weighted)
+        return _gaussian_nats(statistics, t1, delta, float(statistics.fraction_sum[t1].mean()), weighted=weighted)
     if cdf != EXACT:
         raise ValueError(
             f"cdf={cdf!r} with a learned decoder variance is only available by direct evaluation, bits_per_dim(denoiser, data, "
@@ -77,7 +77,7 @@ def _learned_units(statistics: Statistics, t1: int, t2: int, fraction: Array) ->
     at = delta[[t2 - t1 - 1]]
     if statistics.data_range.levels is None:
         _, weighted = fraction_blocks_at(statistics, np.array([t1]), at, least_range=1e-9)
-        return _gaussian_nats(statistics, t1, at, fraction, weighted[0])
+        return _gaussian_nats(statistics, t1, at, fraction, weighted=weighted[0])
     assert statistics.learned_decoder_blocks is not None
     blocks = statistics.learned_decoder_blocks[t1]
     if delta.size <= blocks.shape[1]:

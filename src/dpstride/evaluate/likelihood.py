@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from ..denoiser import Denoiser, Prediction
 from ..fitted import Fit, Fitted
 from ..objectives.elbo import check_options, fitted_numbers, heldout_costs
 from ..objectives.step_costs import CostTable, standard_error
-from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostOptions, Decoder, Variance
+from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostChoice, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
 from ..runs.execution import Execution
 from ..schedule import Schedule
@@ -58,13 +58,11 @@ def bits_per_dim(
     schedule: Schedule,
     seed: int = 1,
     *,
-    variance: Variance | None = None,
-    decoder: Decoder | None = None,
     samples: int | None = None,
     batch_size: int = 64,
     data_range: object = "uint8",
-    cdf: Cdf | None = None,
     progress: bool = False,
+    **chosen: Unpack[CostChoice],
 ) -> Likelihood:
     """Bits/dim of ``schedule`` on ``heldout`` data by direct evaluation: K network passes per batch.
 
@@ -76,10 +74,10 @@ def bits_per_dim(
     how = Execution(seed, batch_size, progress)
     process = denoiser.process
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
-    options = resolve_options(denoiser, schedule, variance=variance, decoder=decoder, cdf=cdf)
+    options = resolve_options(denoiser, schedule, **chosen)
     check_fitted(fitted, variance=options.variance, decoder=options.decoder)
     data = Samples.read(heldout, samples, data_range)
-    chain = _ReverseChain(process, steps, options, fitted, data.data_range)
+    chain = _ReverseChain(process, steps, options, fitted=fitted, data_range=data.data_range)
     Passes(denoiser, data, how).probe()  # without it a random network would score something
     terms = np.zeros((len(data), len(steps)))
     batches = range(0, len(data), batch_size)
@@ -90,7 +88,9 @@ def bits_per_dim(
             last = min(first + batch_size, len(data))
             batch = data.batch(first, last, denoiser.device, denoiser.algebra_dtype)
             for column, t in enumerate(steps[:-1]):
-                noise = standard_normal(seed, "forward", int(process.origin[t]), first, last - first, data.shape)
+                noise = standard_normal(
+                    seed, "forward", int(process.origin[t]), first, count=last - first, shape=data.shape
+                )
                 x_t = process.f[t] * batch.x + process.g[t] * noise.to(batch.x)
                 prediction = denoiser(x_t, t, batch.conditioning)
                 nats = chain.term(column, batch, prediction)
@@ -237,7 +237,8 @@ class _ReverseChain:
     def _step_nats(self, t: int, s: int, x: Tensor, prediction: Prediction) -> Tensor:
         """KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) per element: two Gaussians, from their means and variances."""
         q_variance = float(self.process.posterior_variance(t, s))
-        value = variances.find(self.options.variance).value(self.process, t, s, prediction.fraction, self.fitted)
+        kind = variances.find(self.options.variance)
+        value = kind.value(self.process, t, s, fraction=prediction.fraction, fitted=self.fitted)
         p_variance = torch.as_tensor(value, dtype=x.dtype, device=x.device)
         _, b = self.process.posterior_mean(t, s)  # the terms in x_t are the same in both means
         gap = float(b) * (x - prediction.x0_hat)
@@ -253,7 +254,7 @@ class _ReverseChain:
         if batch.edge is None or batch.low_edge is None:
             return 0.5 * ((2.0 * math.pi * sigma2).log() + e.square() / sigma2)
         q = signed_residual(e, batch.low_edge, batch.edge)
-        nats: Tensor = decoder_nats(q, batch.edge, self.data_range.half_bin, sigma2.sqrt(), self.options.cdf)
+        nats: Tensor = decoder_nats(q, batch.edge, self.data_range.half_bin, sigma2.sqrt(), cdf=self.options.cdf)
         return nats
 
     def _decoder_variance(self) -> float:

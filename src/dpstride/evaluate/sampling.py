@@ -148,7 +148,7 @@ class Chain:
             x0_hat=prediction.x0_hat,
             last=last,
             variance=(
-                variances.find(self.variance).value(process, t, s, prediction.fraction, self.fitted)
+                variances.find(self.variance).value(process, t, s, fraction=prediction.fraction, fitted=self.fitted)
                 if rule.takes_variance
                 else None
             ),
@@ -163,5 +163,5 @@ class Chain:
     def _noise(self, purpose: Literal["prior", "reverse"], step: int, first: int, count: int) -> Tensor:
         shape = self.denoiser.shape
         assert shape is not None
-        noise = standard_normal(self.seed, purpose, step, first, count, shape)
+        noise = standard_normal(self.seed, purpose, step, first, count=count, shape=shape)
         return noise.to(device=self.denoiser.device, dtype=self.denoiser.algebra_dtype)

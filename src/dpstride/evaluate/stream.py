@@ -25,9 +25,9 @@ from torch import Tensor
 
 from .. import variances
 from ..runs.identity import check_identity
-from ..runs.storage import Arrays, DamagedFileError, is_replaceable, read_arrays, write_arrays
+from ..runs.storage import Arrays, DamagedFileError, read_arrays, read_whole, write_arrays
 from ..runs.workers import current
-from ..statistics.data import slice_conditioning
+from ..statistics.data import Samples, slice_conditioning
 from ..statistics.probes import probe_on_noise
 from .features.extractor import FeatureExtractor, to_levels
 from .sampling import Chain
@@ -44,6 +44,48 @@ class ImageFeatures:
     images: npt.NDArray[np.uint8]
 
 
+@dataclass(frozen=True, eq=False)
+class Conditioning:
+    """One entry for each sample to draw, and what tells them from other ones; nothing for unconditional models."""
+
+    entries: Any = None
+    fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, data: Samples, count: int) -> Conditioning:
+        """Conditioning of ``data``, over and over, for ``count`` samples."""
+        if data.conditioning is None:
+            return cls()
+        return cls(data.take(i % len(data) for i in range(count)).conditioning, data.fingerprint)
+
+    def of_unit(self, unit: Unit) -> Any:
+        """The entries of one unit of samples."""
+        first, count = unit
+        return slice_conditioning(self.entries, slice(first, first + count))
+
+
+UNCONDITIONAL = Conditioning()
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Rules by which samples become images.
+
+    Attributes:
+        keep: images to keep, the first ones.
+        decode: samples → images, None where they are that.
+        value_range: values of images that are black and white.
+    """
+
+    keep: int = 64
+    decode: Callable[[Tensor], Tensor] | None = None
+    value_range: tuple[float, float] = (-1.0, 1.0)
+
+    def of(self, x: Tensor) -> Tensor:
+        """8-bit images of samples."""
+        return to_levels((x if self.decode is None else self.decode(x.float())).float().cpu(), *self.value_range)
+
+
 def sample_stream(
     chain: Chain,
     n: int,
@@ -51,8 +93,7 @@ def sample_stream(
     write: Callable[[Tensor], None],
     *,
     batch_size: int = 64,
-    conditioning: Any = None,
-    conditioning_fingerprint: str | None = None,
+    conditioning: Conditioning = UNCONDITIONAL,
     update: Update = lambda evaluations: None,
     overwrite: bool = False,
 ) -> None:
@@ -62,15 +103,13 @@ def sample_stream(
     processes of a launch write nothing. What is kept there of other samples is refused, or with ``overwrite`` given up.
     """
     behaviour = _behaviour_of(chain, conditioning, n, batch_size)
-    identity = {"kind": "samples to keep", "conditioning": conditioning_fingerprint} | _identity_of(chain) | behaviour
+    identity = {"kind": "samples to keep", "conditioning": conditioning.fingerprint} | _identity_of(chain) | behaviour
     store = UnitStore(Path(path), identity, chain.denoiser.at_once, update)
     if overwrite and current().main:
         store.give_up_others()
 
     def compute(unit: Unit) -> Arrays:
-        first, count = unit
-        condition = slice_conditioning(conditioning, slice(first, first + count))
-        return {"x": _walk(chain, first, count, condition, store=store).float().cpu().numpy()}
+        return {"x": _walk(chain, unit, conditioning, store).float().cpu().numpy()}
 
     def received(unit: Unit) -> None:
         update(unit[1] * chain.budget)
@@ -86,12 +125,9 @@ def sample_features(
     n: int,
     path: str | os.PathLike[str],
     *,
-    keep: int = 64,
+    pictures: Pictures | None = None,
     batch_size: int = 64,
-    decode: Callable[[Tensor], Tensor] | None = None,
-    value_range: tuple[float, float] = (-1.0, 1.0),
-    conditioning: Any = None,
-    conditioning_fingerprint: str | None = None,
+    conditioning: Conditioning = UNCONDITIONAL,
     update: Update = lambda evaluations: None,
 ) -> ImageFeatures | None:
     """Features of samples 0 … n − 1 of ``chain``, kept in ``path``; None in helping processes of a launch.
@@ -101,28 +137,21 @@ def sample_features(
         extractor: what gives the features.
         n: number of samples; those that ``path`` holds already are not drawn again.
         path: file to write, and to go on from.
-        keep: images to keep, the first ones.
+        pictures: how samples become images.
         batch_size: samples per network pass.
-        decode: samples → images, None where they are that.
-        value_range: values of images that are black and white.
         conditioning: one entry per sample.
-        conditioning_fingerprint: what tells it from other conditioning, for the record.
         update: told the network evaluations as they are made, for a progress bar.
     """
+    pictures = pictures or Pictures()
     behaviour = _behaviour_of(chain, conditioning, n, batch_size)
-    identity = (
-        identity_of_samples(chain, extractor, keep, value_range, conditioning_fingerprint=conditioning_fingerprint)
-        | behaviour
-    )
+    identity = identity_of_samples(chain, extractor, pictures, conditioning) | behaviour
     store = UnitStore(Path(path), identity, chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
-        first, count = unit
-        condition = slice_conditioning(conditioning, slice(first, first + count))
-        x = _walk(chain, first, count, condition, store=store)
+        x = _walk(chain, unit, conditioning, store)
         with store.alone:  # neither has said that threads may call it
-            images = to_levels((x if decode is None else decode(x.float())).float().cpu(), *value_range)
-            return {"features": extractor(images), "images": images[: max(0, keep - first)].numpy()}
+            images = pictures.of(x)
+            return {"features": extractor(images), "images": images[: max(0, pictures.keep - unit[0])].numpy()}
 
     return _collect_features(store, n, batch_size, compute, received=lambda unit: update(unit[1] * chain.budget))
 
@@ -156,20 +185,17 @@ def image_features(
 
 
 def identity_of_samples(
-    chain: Chain,
-    extractor: FeatureExtractor,
-    keep: int,
-    value_range: tuple[float, float] = (-1.0, 1.0),
-    conditioning_fingerprint: str | None = None,
+    chain: Chain, extractor: FeatureExtractor, pictures: Pictures, conditioning: Conditioning
 ) -> dict[str, Any]:
     """Identity by which `sample_features` recognises its work, without the model's behaviour, which takes network passes."""
     identity = _identity_of(chain) | {
         "kind": "samples",
-        "conditioning": conditioning_fingerprint,
+        "conditioning": conditioning.fingerprint,
         "extractor": extractor.describe(),
-        "keep": keep,
+        "keep": pictures.keep,
     }
-    return identity if value_range == (-1.0, 1.0) else identity | {"value_range": list(value_range)}
+    other_range = pictures.value_range != (-1.0, 1.0)
+    return identity | {"value_range": list(pictures.value_range)} if other_range else identity
 
 
 def check_features(path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
@@ -195,27 +221,22 @@ def _collect_features(
 ) -> ImageFeatures | None:
     """Go on from the features that the file holds, if it is there; a file of other work is refused."""
     done: dict[Unit, Arrays] = {}
-    if current().main and store.path.is_file():
-        try:
-            arrays, header = _read(store.path)
-        except ValueError as error:
-            if not is_replaceable(store.path, error):
-                raise
-        else:
-            store.identity = check_identity(store.path, json.loads(header["identity"]), store.identity)
-            done = {(0, len(arrays["features"])): arrays}
+    if current().main and (found := read_whole(store.path, _read)) is not None:
+        arrays, header = found
+        store.identity = check_identity(store.path, json.loads(header["identity"]), store.identity)
+        done = {(0, len(arrays["features"])): arrays}
 
     def write(arrays: Arrays) -> None:
         write_arrays(store.path, arrays, {"format": FORMAT, "identity": json.dumps(store.identity)})
 
-    found = store.collect(done, n, size, compute, received=received, write=write)
-    return None if found is None else ImageFeatures(found["features"], found["images"])
+    whole = store.collect(done, n, size, compute, received=received, write=write)
+    return None if whole is None else ImageFeatures(whole["features"], whole["images"])
 
 
-def _behaviour_of(chain: Chain, conditioning: Any, n: int, batch_size: int) -> dict[str, Any]:
+def _behaviour_of(chain: Chain, conditioning: Conditioning, n: int, batch_size: int) -> dict[str, Any]:
     """The part of an identity that the probes give; what is wrong with them in one process ends the work of all."""
     try:
-        return {"behaviour": probe_on_noise(chain.denoiser, conditioning, n, batch_size).behaviour.to_dict()}
+        return {"behaviour": probe_on_noise(chain.denoiser, conditioning.entries, n, batch_size).behaviour.to_dict()}
     except BaseException as error:
         current().fail(error)
         raise
@@ -245,18 +266,18 @@ def _fitted_of(chain: Chain) -> str | None:
     return hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()[:16]
 
 
-def _walk(chain: Chain, first: int, count: int, conditioning: Any, store: UnitStore) -> Tensor:
+def _walk(chain: Chain, unit: Unit, conditioning: Conditioning, store: UnitStore) -> Tensor:
     """The samples of a unit; its state is written down every so often and found again."""
-    found = store.recall((first, count))
+    (first, count), condition, found = unit, conditioning.of_unit(unit), store.recall(unit)
     step, x = (0, chain.start(first, count)) if found is None else (found[0], found[1].to(chain.denoiser.device))
     store.update(step * count)
     written = time.monotonic()
     while step < chain.budget:
-        x = chain.advance(x, step, first, conditioning)
+        x = chain.advance(x, step, first, condition)
         step += 1
         store.update(count)
         if step < chain.budget and (store.stopped.is_set() or time.monotonic() - written > STATE_SECONDS):
-            store.remember((first, count), step, x)
+            store.remember(unit, step, x)
             written = time.monotonic()
             if store.stopped.is_set():
                 raise CancelledError

@@ -23,7 +23,7 @@ def description_notes(job: Job) -> tuple[str, ...]:
             job.choosing,
             job.how.seed,
             job.how.batch_size,
-            job.choosing.data_range,
+            data_range=job.choosing.data_range,
             progress=job.how.progress,
         )
     except (NonFiniteError, ValueError, RuntimeError, MemoryError):

@@ -112,9 +112,10 @@ def run(job: Job, overwrite: bool) -> Found:
     if request.pictures is not None:
         files += draw(job, schedules, min(request.pictures, schedules.budgets[-1]))
     files = [write_page(output), output / RECORD, *files]
+    details, summary = _summary(comparison, files, request.budgets or ())
     return Found(
-        schedules, comparison, report, comparison.sentence(), comparison.warnings, tuple(files),
-        *_summary(comparison, files, request.budgets or ()),
+        schedules, comparison, report, comparison.sentence(), notes=comparison.warnings, files=tuple(files),
+        details=details, summary=summary,
     )  # fmt: skip
 
 

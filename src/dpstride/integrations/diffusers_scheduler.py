@@ -253,7 +253,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
                 "prediction (DiTPipeline drops them before it calls the scheduler). Sample with dpstride.sample, which "
                 "keeps them, or choose variance='posterior', 'upper' or 'optimal'."
             )
-        return kind.value(self.schedules.process, t, s, fraction, self.schedules.fitted)
+        return kind.value(self.schedules.process, t, s, fraction=fraction, fitted=self.schedules.fitted)
 
 
 def _blank() -> DPStrideScheduler:

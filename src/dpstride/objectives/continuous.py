@@ -120,7 +120,7 @@ def continuous_costs(
         PchipInterpolator(u, np.log(statistics.squared_error[1:].mean(axis=1))),
         PchipInterpolator(u, grid.L[1:, 0]),
         None if fitted is None else PchipInterpolator(u, np.log(fitted[1:])),
-        data_square,
+        data_square=data_square,
     )
 
 

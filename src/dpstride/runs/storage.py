@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from .writing import atomic
 
 Arrays = dict[str, npt.NDArray[Any]]
+Result = TypeVar("Result")
 _BEGIN = b'{"__metadata__":{"format":"dpstride-'
 _KINDS = {"f": "F", "i": "I", "u": "U"}
 
@@ -70,12 +72,17 @@ def is_remnant(path: Path) -> bool:
     return not begin or begin[8:] == _BEGIN
 
 
-def is_replaceable(path: Path, error: ValueError) -> bool:
-    """Return whether a file that could not be read is one of ours, damaged, and so to be written again; a warning says so."""
-    if not isinstance(error.__cause__, DamagedFileError) or not is_remnant(path):
-        return False
-    warnings.warn(f"{path}: {error.__cause__!s:.300}; what it held is computed again.", stacklevel=3)
-    return True
+def read_whole(path: Path, read: Callable[[Path], Result]) -> Result | None:
+    """Return what ``read`` finds in ``path``; None where nothing is, or a damaged file of ours, which a warning names."""
+    if not path.exists():
+        return None
+    try:
+        return read(path)
+    except ValueError as error:
+        if not isinstance(error.__cause__, DamagedFileError) or not is_remnant(path):
+            raise
+        warnings.warn(f"{path}: {error.__cause__!s:.300}; what it held is computed again.", stacklevel=3)
+        return None
 
 
 def to_bytes(arrays: Arrays) -> bytes:

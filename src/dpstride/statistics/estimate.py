@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +19,12 @@ from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from ..runs.behaviour import Behaviour
-from ..runs.execution import Execution
+from ..runs.execution import Execution, PassOptions
 from ..runs.identity import OtherWorkError, check_identity
 from ..runs.lock import ProgressError
 from ..runs.progress import Progress
 from ..runs.renamed import renamed
-from ..runs.storage import Arrays, is_replaceable
+from ..runs.storage import Arrays, read_whole
 from ..runs.workers import current
 from . import artefact
 from .artefact import Statistics
@@ -47,14 +46,11 @@ def estimate(
     samples: int | None = None,
     seed: int = 0,
     *,
-    batch_size: int = 64,
     data_range: object = "uint8",
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
     indices: Iterable[int] | None = None,
-    skip_nonfinite: bool = False,
     reuse: Statistics | None = None,
     steps: Iterable[int] | None = None,
+    **how: Unpack[PassOptions],
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
@@ -70,25 +66,25 @@ def estimate(
         data: tensor or array [N, *shape], a pair (tensor, conditioning), a Dataset, or an iterable of batches.
         samples: how many samples to use, the first of ``data``; all when None.
         seed: random seed of the noise. The result does not depend on batch_size or on the order of work.
-        batch_size: samples per network pass, of one t or several; halved when memory runs out.
         data_range: "uint8" (also float images on the 256-level lattice of [−1, 1]), ("levels", n, low, high) or
             "continuous".
+        indices: the grid indices where the network runs, 1 and T among them; every one when None. Other rows are filled in
+            from these, see `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
+        reuse: statistics of the same work, evaluated at other ``indices``: their evaluated rows are taken over, if the model
+            still behaves as it did then, whatever its name.
+        steps: the old name of ``indices``.
+        batch_size: samples per network pass, of one t or several, 64 unless given; halved when memory runs out.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result. Until it is complete, finished work is kept in the folder
             ``checkpoint.progress``; called again after whatever stopped it, estimate goes on from there. Rows of the
             same work in a complete file are taken over, whatever ``indices`` was when they were made.
-        indices: the grid indices where the network runs, 1 and T among them; every one when None. Other rows are filled in
-            from these, see `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
         skip_nonfinite: leave out, at every t, samples for which the network gives NaN or infinity at any t. They are
             listed in ``Statistics.data["skipped"]``; the result is that of the other samples with their own noise. Ranges
             of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
-        reuse: statistics of the same work, evaluated at other ``indices``: their evaluated rows are taken over, if the model
-            still behaves as it did then, whatever its name.
-        steps: the old name of ``indices``.
     """
-    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     indices = renamed("estimate", "indices", indices, steps=steps)
-    return estimate_samples(denoiser, Samples.read(data, samples, data_range), how, indices, reuse=reuse)
+    gathered = Samples.read(data, samples, data_range)
+    return estimate_samples(denoiser, gathered, Execution(seed, **how), indices, reuse=reuse)
 
 
 def estimate_samples(
@@ -132,7 +128,7 @@ class _Work:
         self.workers.agree(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.", spots=whole)]
         folder = None if path is None else artefact.progress_folder(path)
-        if path is not None and path.exists() and (found := _found(path)) is not None:
+        if path is not None and (found := read_whole(path, artefact.read_statistics)) is not None:
             known.append(self._checked(found, path))
             if known[-1].evaluated[self.wanted].all() and folder is not None and not folder.exists():
                 return self._end(known[-1])
@@ -247,16 +243,6 @@ class _Work:
                 found.update(_nonfinite(arrays))
                 bar.update(sizes[unit])
         return found
-
-
-def _found(path: Path) -> Statistics | None:
-    """Statistics that are there; None for a damaged file, which is written again."""
-    try:
-        return artefact.read_statistics(path)
-    except artefact.StatisticsFileError as error:
-        if is_replaceable(path, error):
-            return None
-        raise
 
 
 def _pieces(progress: Progress | None) -> Iterator[tuple[Unit, Arrays]]:

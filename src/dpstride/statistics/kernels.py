@@ -86,6 +86,7 @@ def add_products(
     row: npt.NDArray[np.int32],
     position: Array,
     fraction: Array,
+    *,
     limits: tuple[float, float],
     block: Indices,
     sums: Array,
@@ -97,7 +98,7 @@ def add_products(
     """
 
     def add(part: slice) -> None:
-        _add_products(table, row[part], position[part], fraction[part], *limits, block[part], sums)
+        _add_products(table, row[part], position[part], fraction[part], limits=limits, block=block[part], sums=sums)
 
     _share(add, block, threads)
 
@@ -201,11 +202,11 @@ def _add_products(
     row: npt.NDArray[np.int32],
     position: Array,
     fraction: Array,
-    low: float,
-    high: float,
+    limits: tuple[float, float],
     block: Indices,
     sums: Array,
 ) -> None:
+    low, high = limits
     bins, orders, nodes = sums.shape[1:]
     per_bin = bins / (high - low)
     curve, x = np.empty(nodes), np.empty(MOMENTS)

@@ -203,7 +203,7 @@ class _Row:
         if passes.decoder_nodes and t < process.T:
             delta = artefact.learned_decoder_nodes(process, t, passes.decoder_nodes)
             half_bin, elements = passes.data.data_range.half_bin, len(samples) * math.prod(passes.data.shape)
-            self.learned_decoder = LearnedDecoder(delta, half_bin, float(process.g[t]), B, elements)
+            self.learned_decoder = LearnedDecoder(delta, half_bin, float(process.g[t]), B, elements=elements)
 
     def sums(
         self, samples: Indices, e: Tensor, fraction: Tensor | None, low_edge: Tensor | None, edge: Tensor | None

@@ -45,7 +45,7 @@ class Kept:
         t = np.flatnonzero(found.evaluated)
         samples = np.setdiff1d(np.arange(found.samples + len(found.skipped)), found.skipped)
         ends = np.zeros_like(t), np.full_like(t, found.samples)
-        return cls(t, *ends, samples, found.squared_error, found.fraction_sum)
+        return cls(t, *ends, samples, squared_error=found.squared_error, fraction_sum=found.fraction_sum)
 
     @classmethod
     def of_rows(cls, rows: Rows, units: Sequence[Unit]) -> Kept:
@@ -58,7 +58,8 @@ class Kept:
             np.array([getattr(columns, end) for columns in rows.columns])[number] for end in ("start", "stop")
         )
         samples = np.setdiff1d(np.arange(len(rows.data)), rows.skipped)
-        return cls(t, first, last, samples, rows.plain["squared_error"], rows.plain.get("fraction_sum"))
+        errors, fractions = rows.plain["squared_error"], rows.plain.get("fraction_sum")
+        return cls(t, first, last, samples, squared_error=errors, fraction_sum=fractions)
 
     def draw(self, count: int) -> tuple[Indices, Indices]:
         """Grid indices and columns of ``count`` places, spread evenly over the rows; others in every run."""
@@ -110,7 +111,7 @@ def deviation(passes: Passes, kept: Kept, tolerance: float, count: int = SPOTS, 
                 allowed += ALGEBRA * torch.finfo(passes.denoiser.algebra_dtype).eps * abs(before)
                 far = abs(now - before) / max(allowed, 1e-300)
                 if not far <= 1.0 and (worst is None or not far <= worst[0]):
-                    found = Deviation(index, int(kept.samples[column]), before, now, allowed, name)
+                    found = Deviation(index, int(kept.samples[column]), before, now, allowed=allowed, name=name)
                     worst = far, found
     return None if worst is None else worst[1]
 

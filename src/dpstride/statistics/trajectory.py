@@ -17,10 +17,11 @@ probe. The ratio of the two mean squares is `amplification`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +32,10 @@ import numpy.typing as npt
 from ..process import ForwardProcess
 from ..runs.behaviour import Behaviour
 from ..runs.identity import check_identity
-from ..runs.numbers import check_seed, whole_number
+from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..runs.progress import Progress
-from ..runs.storage import Arrays, is_replaceable
+from ..runs.storage import Arrays, read_whole
 from ..samplers import ddim, dpmpp_2m
-from .artefact import StatisticsFileError
 from .trajectory_artefact import Trajectory
 
 if TYPE_CHECKING:
@@ -49,17 +49,35 @@ LEVELS = 10  # noise levels at which it is
 PAIRED = 128  # grid points between which steps with memory are: their table has three sides
 
 
+@dataclass(frozen=True)
+class TableSizes:
+    """Sizes of what is tabulated of a teacher's path.
+
+    Attributes:
+        kept: how many grid points to tabulate jumps between (at most; even in the grid index), or which.
+        paired: at most so many of them for DPM-Solver++ 2M, even half in angle and half in log-SNR; 0 for none.
+        probes: samples, the first ones, on which amplification is measured, with some 5 T evaluations more; 0 for none.
+    """
+
+    kept: int | npt.ArrayLike = KEPT
+    paired: int = PAIRED
+    probes: int = PROBES
+
+    def __post_init__(self) -> None:
+        for name in ("paired", "probes"):
+            whole_number(getattr(self, name), f"{name} must be a whole number of at least 0", 0)
+
+
 def estimate_trajectory(
     denoiser: Denoiser,
     samples: int = 64,
     seed: int = 0,
+    *,
     batch_size: int = 16,
-    kept: int | npt.ArrayLike = KEPT,
-    paired: int = PAIRED,
-    probes: int = PROBES,
     conditioning: Any = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
+    **sizes: Any,
 ) -> Trajectory:
     """Follow a teacher from ``samples`` noises to clean data, T network evaluations each, and tabulate jumps.
 
@@ -69,116 +87,112 @@ def estimate_trajectory(
     Args:
         denoiser: the model; it must know its sample shape. No data is needed.
         samples: trajectories. `sample` starts from the same noises with the same seed.
-        seed: names the noise.
+        seed: random seed of the noise.
         batch_size: samples per network pass, whose states are in memory at a time; fewer where these would take over 1 GB.
-        kept: how many grid points to tabulate jumps between (at most; even in the grid index), or which.
-        paired: at most so many of them for DPM-Solver++ 2M, even half in angle and half in log-SNR; 0 for none.
-        probes: samples, the first ones, on which amplification is measured, with some 5 T evaluations more; 0 for none.
         conditioning: one entry per sample, as with data.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result; finished batches are kept beside it until it is complete.
+        **sizes: kept, paired and probes, see `TableSizes`.
     """
     from .data import check_conditioning, tensors_in_conditioning
     from .probes import probe_on_noise
 
-    process = denoiser.process
-    for name, value, least in (
-        ("samples", samples, 1),
-        ("batch_size", batch_size, 1),
-        ("paired", paired, 0),
-        ("probes", probes, 0),
-    ):
-        whole_number(value, f"{name} must be a whole number of at least {least}", least)
+    whole_number(samples, "samples must be a whole number of at least 1")
+    check_batch_size(batch_size)
     if denoiser.shape is None:
         raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
     check_conditioning(conditioning, samples)
-    grid = _kept(process, kept)
-    coarse = _coarse(process.subset(grid), paired)
-    levels = _levels(grid, _coarse(process.subset(grid), min(LEVELS + 1, grid.size // 2) if probes else 0))
-    plan = _Plan(grid, coarse, levels, min(int(probes), samples), samples=int(samples))
     conditioning = tensors_in_conditioning(conditioning)
-    batch_size = max(1, min(int(batch_size), STATE_BYTES // (16 * grid.size * math.prod(denoiser.shape))))
-    behaviour = probe_on_noise(denoiser, conditioning, int(samples), batch_size).behaviour
+    plan = _plan(denoiser.process, TableSizes(**sizes), int(samples), check_seed(seed))
+    batch_size = max(1, min(int(batch_size), STATE_BYTES // (16 * plan.grid.size * math.prod(denoiser.shape))))
+    behaviour = probe_on_noise(denoiser, conditioning, plan.samples, batch_size).behaviour
     identity = {
         "kind": "trajectory",
         "model": denoiser.describe(),
-        "teacher": process.fingerprint,
-        "grid": process.subset(grid).fingerprint,
-        "coarse": coarse.tolist(),
-        "levels": levels.tolist(),
-        "probes": plan.probes,
-        "samples": int(samples),
-        "seed": check_seed(seed),
+        "teacher": denoiser.process.fingerprint,
+        "grid": denoiser.process.subset(plan.grid).fingerprint,
+        **_facts(plan),
         "conditioning": _fingerprint(conditioning),
         "behaviour": behaviour.to_dict(),
     }
     path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.exists() and (found := _found(path)) is not None:
+    if path is not None and (found := read_whole(path, Trajectory.load)) is not None:
         check_identity(path, _identity_of(found), json.loads(json.dumps(identity)))
         return found
     sums: Arrays = {}
-    if path is None:
-        for _, arrays in _batches(
-            denoiser, plan, seed, batch_size=batch_size, conditioning=conditioning, progress=progress, done={}
-        ):
-            _add(sums, arrays)
-        return _trajectory(denoiser, plan, sums, identity)
-    with Progress(path.with_name(path.name + ".progress"), identity) as store:
-        done = dict(store.read())
+    with (
+        contextlib.nullcontext()
+        if path is None
+        else Progress(path.with_name(path.name + ".progress"), identity) as store
+    ):
+        done = {} if store is None else dict(store.read())
         for arrays in done.values():
             _add(sums, arrays)
         for key, arrays in _batches(
-            denoiser, plan, seed, batch_size=batch_size, conditioning=conditioning, progress=progress, done=done
+            denoiser, plan, _missing(done, plan.samples, batch_size), conditioning, bar=progress
         ):
-            store.write(key, arrays)
             _add(sums, arrays)
-        trajectory = _trajectory(denoiser, plan, sums, store.identity)
-        trajectory.save(path)
-        store.remove()
+            if store is not None:
+                store.write(key, arrays)
+        trajectory = _trajectory(denoiser, plan, sums, identity if store is None else store.identity)
+        if path is not None and store is not None:
+            trajectory.save(path)
+            store.remove()
     return trajectory
 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """Parts of a teacher's path that are kept: grid indices of its process, places among these, and how many samples."""
+    """Parts of a teacher's path that are kept: grid indices of its process, places among these; and which samples."""
 
     grid: npt.NDArray[np.int64]
     coarse: npt.NDArray[np.int64]
     levels: npt.NDArray[np.int64]
     probes: int
     samples: int
+    seed: int
+
+
+def _plan(process: ForwardProcess, sizes: TableSizes, samples: int, seed: int) -> _Plan:
+    grid = _kept(process, sizes.kept)
+    coarse = _coarse(process.subset(grid), sizes.paired)
+    levels = _levels(grid, _coarse(process.subset(grid), min(LEVELS + 1, grid.size // 2) if sizes.probes else 0))
+    return _Plan(grid, coarse, levels, min(int(sizes.probes), samples), samples=samples, seed=seed)
+
+
+def _facts(of: _Plan | Trajectory) -> dict[str, Any]:
+    """The part of an identity that plan and result both say."""
+    return {
+        "coarse": of.coarse.tolist(),
+        "levels": of.levels.tolist(),
+        "probes": of.probes,
+        "samples": of.samples,
+        "seed": of.seed,
+    }
 
 
 def _batches(
-    denoiser: Denoiser,
-    plan: _Plan,
-    seed: int,
-    batch_size: int,
-    conditioning: Any,
-    progress: bool,
-    done: dict[str, Arrays],
+    denoiser: Denoiser, plan: _Plan, missing: list[tuple[int, int]], conditioning: Any, *, bar: bool
 ) -> Iterator[tuple[str, Arrays]]:
-    """Sums over the samples of each batch that is not ``done`` yet."""
+    """Sums over the samples of each batch that is missing, (first, count)."""
     from tqdm import tqdm
 
     from .data import slice_conditioning
 
-    covered = sorted(tuple(map(int, key.split())) for key in done)
-    T, known = denoiser.process.T, sum(count for _, count in covered)
-    kept = denoiser.process.subset(plan.grid)
+    T, kept = denoiser.process.T, denoiser.process.subset(plan.grid)
+    known = plan.samples - sum(count for _, count in missing)
     with tqdm(
-        total=plan.samples * T, initial=known * T, desc="teacher", unit=" steps", disable=None if progress else True
-    ) as bar:
-        for first, count in _missing(covered, plan.samples, batch_size):
+        total=plan.samples * T, initial=known * T, desc="teacher", unit=" steps", disable=None if bar else True
+    ) as shown:
+        for first, count in missing:
             condition = slice_conditioning(conditioning, slice(first, first + count))
-            states, outputs, probed = _follow(
-                denoiser, plan, first, count=count, seed=seed, conditioning=condition, update=bar.update
-            )
+            states, outputs, probed = _follow(denoiser, plan, (first, count), condition, update=shown.update)
             yield f"{first} {count}", {**_sums(kept, plan.coarse, states, outputs), **probed}
 
 
-def _missing(covered: list[tuple[int, ...]], samples: int, batch_size: int) -> list[tuple[int, int]]:
+def _missing(done: Iterable[str], samples: int, batch_size: int) -> list[tuple[int, int]]:
     """Ranges of samples, at most ``batch_size`` long, that no finished batch covers."""
+    covered = sorted(tuple(map(int, key.split())) for key in done)
     units, at = [], 0
     for first, count in [*covered, (samples, 0)]:
         units += [(i, min(batch_size, first - i)) for i in range(at, first, batch_size)]
@@ -187,13 +201,7 @@ def _missing(covered: list[tuple[int, ...]], samples: int, batch_size: int) -> l
 
 
 def _follow(
-    denoiser: Denoiser,
-    plan: _Plan,
-    first: int,
-    count: int,
-    seed: int,
-    conditioning: Any,
-    update: Callable[[int], object],
+    denoiser: Denoiser, plan: _Plan, batch: tuple[int, int], conditioning: Any, *, update: Callable[[int], object]
 ) -> tuple[Array, Array, Arrays]:
     """States x_t and outputs x̂_0(x_t, t) of the teacher at the kept grid points, [M+1, count · dims] each.
 
@@ -204,14 +212,15 @@ def _follow(
     from .data import slice_conditioning
     from .noise import standard_normal
 
-    process, shape = denoiser.process, denoiser.shape
+    process, shape, (first, count) = denoiser.process, denoiser.shape, batch
     assert shape is not None
     place = {int(t): i for i, t in enumerate(plan.grid)}
     levels = [int(t) for t in plan.grid[plan.levels]]
     probes = min(max(plan.probes - first, 0), count)
     states, outputs = (np.zeros((plan.grid.size, count * math.prod(shape))) for _ in range(2))
     missed = np.zeros((2, len(levels)))
-    x = standard_normal(seed, "prior", 0, first, count=count, shape=shape).to(denoiser.device, denoiser.algebra_dtype)
+    x = standard_normal(plan.seed, "prior", 0, first, count=count, shape=shape)
+    x = x.to(denoiser.device, denoiser.algebra_dtype)
     probed = x[:0]  # copies of the first samples, each after one jump, from the highest level down
     above = (process.T, x, x)  # where the next jump starts
     for t in range(process.T, 0, -1):
@@ -309,27 +318,13 @@ def _trajectory(denoiser: Denoiser, plan: _Plan, sums: Arrays, identity: dict[st
     )
 
 
-def _found(path: Path) -> Trajectory | None:
-    """Read what is there; None for a damaged file, which is written again."""
-    try:
-        return Trajectory.load(path)
-    except StatisticsFileError as error:
-        if is_replaceable(path, error):
-            return None
-        raise
-
-
 def _identity_of(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "kind": "trajectory",
         "model": trajectory.model,
         "teacher": trajectory.teacher,
         "grid": trajectory.process.fingerprint,
-        "coarse": trajectory.coarse.tolist(),
-        "levels": trajectory.levels.tolist(),
-        "probes": trajectory.probes,
-        "samples": trajectory.samples,
-        "seed": trajectory.seed,
+        **_facts(trajectory),
         "conditioning": trajectory.conditioning,
         "behaviour": None if trajectory.behaviour is None else trajectory.behaviour.to_dict(),
     }

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..evaluate.frechet import Moments, TooFewSamplesWarning, frechet_distance
 from ..evaluate.kernel_distance import kernel_distance
 from ..runs.number_cache import NumberCache
+from .results import Distance
 
 KERNEL_PAIRS = 5000  # samples of each set up to which every pair is used; beyond, subsets as in published values
 KERNEL_SUBSET = 1000
@@ -27,10 +28,10 @@ class Ruler:
             path, {"reference": _digest(reference), "pairs": KERNEL_PAIRS, "subset": KERNEL_SUBSET}
         )
 
-    def measure(self, features: Features) -> tuple[float, float, float]:
-        """The Fréchet distance, the kernel distance, and the standard error of the latter."""
+    def measure(self, features: Features, stride: str, budget: int) -> Distance:
+        """The distances of samples along a path of so many steps of ``stride``."""
         frechet, kernel, error = self._kept.numbers(_digest(features), lambda: self._measure(features))
-        return frechet, kernel, error
+        return Distance(stride, budget, len(features), frechet, kernel=kernel, kernel_standard_error=error)
 
     def _measure(self, features: Features) -> tuple[float, float, float]:
         with warnings.catch_warnings():

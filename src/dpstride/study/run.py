@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..evaluate.features.extractor import FeatureExtractor
     from ..evaluate.sampling import Chain
-    from ..evaluate.stream import ImageFeatures
+    from ..evaluate.stream import ImageFeatures, Pictures
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
 
@@ -198,7 +198,7 @@ class Study:
             heldout = self._real(self.heldout_images, folder / "heldout.safetensors", progress)
             ruler = None if reference is None else Ruler(reference.features, folder / "distances.json")
             if ruler is not None and heldout is not None and len(heldout.features) > 1:
-                floor = Distance("real", 0, len(heldout.features), *ruler.measure(heldout.features))
+                floor = ruler.measure(heldout.features, "real", 0)
         distances = []
         with tqdm(
             total=self.plan.sampling_evaluations,
@@ -214,11 +214,10 @@ class Study:
                 found = self._draw(point, schedules, folder, made)
                 bar.update(point.evaluations - made.total)  # what was there already
                 if ruler is not None and found is not None and point.scored:
-                    measured = ruler.measure(found.features[: point.measured])
-                    bpd = comparison.curves[BEST if point.stride == ALL else point.stride].get(
-                        point.budget, (None, None)
-                    )
-                    distances.append(Distance(point.stride, point.budget, point.measured, *measured, *bpd))
+                    measured = ruler.measure(found.features[: point.measured], point.stride, point.budget)
+                    curve = comparison.curves[BEST if point.stride == ALL else point.stride]
+                    bpd, error = curve.get(point.budget, (None, None))
+                    distances.append(replace(measured, bpd=bpd, bpd_standard_error=error))
                 took = f"{time.monotonic() - start:.0f} s" if made.total else "drawn before"
                 with tqdm.external_write_mode():
                     say(f"{point.name}: {point.samples:,} samples, {took}")
@@ -244,52 +243,38 @@ class Study:
         )
 
     @property
-    def _value_range(self) -> tuple[float, float]:
-        """Range of images: that of the data, or what decoders give."""
+    def _pictures(self) -> Pictures:
+        """Images have the range of the data, or what decoders give."""
+        from ..evaluate.stream import Pictures
+
         data_range = self.choosing.data_range
-        return (data_range.low, data_range.high) if self.decode is None else (-1.0, 1.0)
+        return Pictures(KEEP, self.decode, (data_range.low, data_range.high) if self.decode is None else (-1.0, 1.0))
 
     def _check(self, folder: Path, schedules: ScheduleSet) -> None:
         """Refuse a folder with samples of other work before anything in it is written anew."""
-        from ..evaluate.stream import check_features, identity_of_samples
+        from ..evaluate.stream import Conditioning, check_features, identity_of_samples
 
-        _, fingerprint = self._conditioning(1)
+        conditioning = Conditioning.of(self.choosing, 1)
         for point in self.plan.points:
             if (path := folder / f"{point.name}.safetensors").is_file():
                 chain, extractor = self._chain(point, schedules), self.extractor or no_features()
-                check_features(
-                    path,
-                    identity_of_samples(
-                        chain, extractor, KEEP, self._value_range, conditioning_fingerprint=fingerprint
-                    ),
-                )
+                check_features(path, identity_of_samples(chain, extractor, self._pictures, conditioning))
 
     def _draw(
         self, point: Point, schedules: ScheduleSet, folder: Path, update: Callable[[int], None]
     ) -> ImageFeatures | None:
-        from ..evaluate.stream import sample_features
+        from ..evaluate.stream import Conditioning, sample_features
 
-        conditioning, fingerprint = self._conditioning(point.samples)
         return sample_features(
             self._chain(point, schedules),
             self.extractor or no_features(),
             point.samples,
             folder / f"{point.name}.safetensors",
-            keep=KEEP,
+            pictures=self._pictures,
             batch_size=self.batch_size,
-            decode=self.decode,
-            value_range=self._value_range,
-            conditioning=conditioning,
-            conditioning_fingerprint=fingerprint,
+            conditioning=Conditioning.of(self.choosing, point.samples),
             update=update,
         )
-
-    def _conditioning(self, samples: int) -> tuple[Any, str | None]:
-        """That of the choosing data, over and over: samples are conditioned as real images are."""
-        if self.choosing.conditioning is None:
-            return None, None
-        turned = [i % len(self.choosing) for i in range(samples)]
-        return self.choosing.take(turned).conditioning, self.choosing.fingerprint
 
 
 class _Count:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,25 @@ FLIP_STREAM = 2  # 0 is t and noise of a step, 1 the order of images of an epoch
 HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
 
 
+@dataclass(frozen=True)
+class Pace:
+    """Stops along a run, which do not change its result.
+
+    Attributes:
+        stop_at: leave after this step with a checkpoint, without finishing (the schedule stays that of ``steps``).
+        evaluate_every: steps between held-out losses.
+        checkpoint_every: steps between checkpoints.
+        progress: show a bar; None shows it on a terminal only.
+        report: called with every record of the log.
+    """
+
+    stop_at: int | None = None
+    evaluate_every: int = 500
+    checkpoint_every: int = 100
+    progress: bool | None = None
+    report: Callable[[dict[str, Any]], None] | None = None
+
+
 def train(
     images: Tensor | tuple[Tensor, Tensor] | Images,
     folder: str | Path,
@@ -48,11 +67,7 @@ def train(
     held_out: Tensor | tuple[Tensor, Tensor] | Images | None = None,
     warm_start: str | Path | None = None,
     command: str | None = None,
-    stop_at: int | None = None,
-    evaluate_every: int = 500,
-    checkpoint_every: int = 100,
-    progress: bool | None = None,
-    report: Callable[[dict[str, Any]], None] | None = None,
+    **pace: Any,
 ) -> Path:
     """Train a denoiser, and return the diffusers folder it is saved in.
 
@@ -67,50 +82,33 @@ def train(
         held_out: likewise, images whose loss is followed, with the averaged weights and always the same t and noise.
         warm_start: a folder of `train` (or any such UNet2DModel) to start the weights from.
         command: what was typed, for dpstride.json.
-        stop_at: leave after this step with a checkpoint, without finishing (the schedule stays that of ``steps``).
-        evaluate_every: steps between held-out losses.
-        checkpoint_every: steps between checkpoints.
-        progress: show a bar; None shows it on a terminal only.
-        report: called with every record of the log.
+        **pace: stop_at, evaluate_every, checkpoint_every, progress and report, see `Pace`.
     """
-    settings = settings or TrainingSettings()
+    settings, followed = settings or TrainingSettings(), Pace(**pace)
     folder = Path(folder)
     with Lock(folder):
         remove_leftovers(folder)
         run = Run(images, folder, settings, process=process, held_out=held_out, warm_start=warm_start, command=command)
-        last = settings.steps if stop_at is None else min(stop_at, settings.steps)
-        _advance_to(run, last, evaluate_every, checkpoint_every, progress=progress, report=report)
+        _advance(run, followed)
         return folder if run.step < settings.steps else run.finish()
 
 
-def _advance_to(
-    run: Run,
-    last: int,
-    evaluate_every: int,
-    checkpoint_every: int,
-    progress: bool | None,
-    report: Callable[[dict[str, Any]], None] | None,
-) -> None:
+def _advance(run: Run, pace: Pace) -> None:
     from tqdm import tqdm
 
     steps = run.settings.steps
-    with tqdm(
-        total=steps,
-        initial=run.step,
-        desc="train",
-        unit=" steps",
-        disable=None if progress is None else not progress,
-        dynamic_ncols=True,
-    ) as bar:
+    last = steps if pace.stop_at is None else min(pace.stop_at, steps)
+    hidden = None if pace.progress is None else not pace.progress
+    with tqdm(total=steps, initial=run.step, desc="train", unit=" steps", disable=hidden, dynamic_ncols=True) as bar:
         while run.step < last:
             run.advance()
             bar.update()
-            if run.step % evaluate_every == 0 or run.step == steps:
+            if run.step % pace.evaluate_every == 0 or run.step == steps:
                 record = run.evaluate()
                 bar.set_postfix(held_out=record["held_out_loss"], train=record["train_loss"])
-                if report is not None:
-                    report(record)
-            if run.step % checkpoint_every == 0 or run.step == last:
+                if pace.report is not None:
+                    pace.report(record)
+            if run.step % pace.checkpoint_every == 0 or run.step == last:
                 run.save()
 
 
@@ -122,6 +120,7 @@ class Run:
         images: Tensor | tuple[Tensor, Tensor] | Images,
         folder: Path,
         settings: TrainingSettings,
+        *,
         process: ForwardProcess | None = None,
         held_out: Tensor | tuple[Tensor, Tensor] | Images | None = None,
         warm_start: str | Path | None = None,

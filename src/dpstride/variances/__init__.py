@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -60,20 +60,27 @@ class Errors:
     weighted: Any = None
 
 
+class Value(Protocol):
+    """The variance of p(x_s given x_t): a number, or one per element of φ, ``fraction``."""
+
+    def __call__(self, process: ForwardProcess, t: int, s: int, fraction: Any, fitted: Fitted) -> Any:
+        """Return it; ``fraction`` is None unless the network says it."""
+
+
 @dataclass(frozen=True)
 class ReverseVariance:
     """Record of one reverse variance.
 
     Attributes:
         nats: cost of steps given errors, L(t, s); without ``learned`` it is linear in Σ e².
-        value: variance of p(x_s given x_t) for process, t, s, φ and fitted numbers: a number, or one per element of φ.
+        value: variance of p(x_s given x_t), for evaluator and samplers.
         learned: it reads φ, what the network says of the variance.
         fit: numbers that are fitted for it, if any.
         in_lines: costs are ½ Δ E Σ e², lines in snr, so that fine grids need no table.
     """
 
     nats: Callable[[Steps, Errors, Fitted], Array]
-    value: Callable[[ForwardProcess, int, int, Any, Fitted], Any]
+    value: Value
     learned: bool = False
     fit: Fit | None = None
     in_lines: bool = False

@@ -33,7 +33,7 @@ def _nats(steps: Steps, errors: Errors, fitted: Fitted) -> Array:
 def _value(process: ForwardProcess, t: int, s: int, fraction: Any, fitted: Fitted) -> Any:
     delta = math.log(float(process.g2_ts(t, s)) / float(process.posterior_variance(t, s)))
     best = float(factor(fitted, t, np.asarray(delta), snr_difference(process, t, s)))
-    return learned_value(process, t, s, fraction, fitted) * best
+    return learned_value(process, t, s, fraction=fraction, fitted=fitted) * best
 
 
 def _fit(statistics: Statistics, indices: npt.NDArray[np.int64], cdf: Cdf) -> Array:

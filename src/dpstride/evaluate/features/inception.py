@@ -96,7 +96,7 @@ class InceptionV3(nn.Module):
         self.stem = [name for name, *_ in STEM]
         channels = 3
         for name, width, kernel, stride, padding in STEM:
-            self.add_module(name, _Unit(channels, width, kernel, stride, padding))
+            self.add_module(name, _Unit(channels, width, kernel, stride, padding=padding))
             channels = width
         for name, branches in BLOCKS.items():
             block = _Block(channels, branches)
@@ -138,10 +138,11 @@ class _Block(nn.Module):
         for _, chain, fork in branches:
             width = channels
             for name, out, kernel, stride in chain:
-                self.add_module(name, _Unit(width, out, kernel, stride, _same(kernel) if stride == 1 else (0, 0)))
+                padding = _same(kernel) if stride == 1 else (0, 0)
+                self.add_module(name, _Unit(width, out, kernel, stride, padding=padding))
                 width = out
             for name, out, kernel, _ in fork:
-                self.add_module(name, _Unit(width, out, kernel, 1, _same(kernel)))
+                self.add_module(name, _Unit(width, out, kernel, 1, padding=_same(kernel)))
             self.channels += sum(out for _, out, _, _ in fork) or width
 
     def forward(self, x: Tensor) -> Tensor:
