@@ -21,23 +21,8 @@ from pathlib import Path
 RUN = 5  # lines that must be the same to count as repeated
 LONG = 400  # lines of a long file
 # Functions that take any number of things of one kind, such as the sizes of axes, or options; Conv2d is torch's own order.
-ANY_NUMBER = set(
-    [
-        "reshape",
-        "permute",
-        "transpose",
-        "expand",
-        "max",
-        "min",
-        "void",
-        "Conv2d",
-        "chain",
-        "_chain",
-        "union",
-        "joinpath",
-        "options",
-    ]
-)
+ANY_NUMBER = {"reshape", "permute", "transpose", "expand", "max", "min", "void", "Conv2d", "chain", "_chain", "union"}
+ANY_NUMBER |= {"joinpath", "options"}
 HOME = Path(__file__).parents[1]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # The names of 0.1.0, by kind; `names_of` reads them from options.py where there is one.

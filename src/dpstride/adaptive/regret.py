@@ -167,7 +167,7 @@ class _Judge(Candidates):
             factor = np.exp(row_error * moves[0, gap, r])  # steps of all reaches are off together
             shifted = decoder[:, r + 1] + in_proportion * np.expm1(error * moves[1, gap, r])
             shifted += decoder_error * moves[2, gap, r]
-            there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, shifted)
+            there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, decoder=shifted)
             here = [estimate.costs(path).sum() - estimate.least[K] for (path, _), K in zip(best, budgets, strict=True)]
             regret[r] = np.maximum(there, here)
             for path, costs in best:
