@@ -18,9 +18,9 @@ from .. import __version__
 from ..runs.execution import Execution
 from ..runs.identity import check_identity
 from ..runs.progress import Progress
-from ..runs.storage import is_replaceable
+from ..runs.storage import read_whole
 from ..runs.workers import current
-from ..statistics.artefact import StatisticsFileError, progress_folder
+from ..statistics.artefact import progress_folder
 from ..statistics.units import Unit, cut
 from .denoiser import MaskedDenoiser
 from .passes import MaskedPasses
@@ -114,11 +114,8 @@ class _Work:
             yield progress
 
     def _take_over(self, nats: Array, path: Path) -> None:
-        try:
-            found = MaskedStatistics.load(path)
-        except StatisticsFileError as error:
-            if not is_replaceable(path, error):
-                raise
+        found = read_whole(path, MaskedStatistics.load)
+        if found is None:
             return
         self.identity = check_identity(path, found.identity, self.identity)
         known = np.isin(self.process.counts, found.process.counts)

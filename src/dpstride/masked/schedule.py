@@ -20,8 +20,9 @@ from .. import __version__
 from ..options import GIVEN
 from ..reading.documents import read_json
 from ..reading.limits import UnreadableFileError
+from ..runs.numbers import spans
 from ..runs.writing import write_json
-from ..schedule import ScheduleFileError, check_path, finite, path_from_json, path_to_json, spans
+from ..schedule import ScheduleFileError, check_path, finite, path_from_json, path_to_json
 from .process import scale_counts
 
 Integers = npt.NDArray[np.int64]
