@@ -67,9 +67,10 @@ for _command in (
     completion_command,
 ):
     cli.add_command(_command)
-    for _parameter in _command.params:
-        if _parameter.name == "output":
-            _parameter.callback = check_output_name
+    for _verb_command in _command.commands.values() if isinstance(_command, click.Group) else (_command,):
+        for _parameter in _verb_command.params:
+            if _parameter.name == "output":
+                _parameter.callback = check_output_name
 
 
 def main(arguments: list[str] | None = None) -> None:

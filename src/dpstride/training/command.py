@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from dpstride.options import TRAINING_OBJECTIVES
 from dpstride.reading.text import printable
+from dpstride.training.console import print_result, record_printer, typed_command
+from dpstride.training.masked.command import masked_command
 
 if TYPE_CHECKING:
     from dpstride.training.images import Images
     from dpstride.training.settings import TrainingSettings
 
 HELD_OUT = 1000
-NEUTRAL = ("export_only", "as_json", "quiet")
 
 
-@click.command("train", short_help="Train a small model of images.")
-@click.argument("objective", type=click.Choice(TRAINING_OBJECTIVES))
+@click.group("train", short_help="Train a small model of images or text.")
+def train_command() -> None:
+    """Train a small model: of 8-bit images with one of the paper's objectives, or of text.
+
+    \b
+    Examples:
+      dpstride train simple -o runs/fashion-simple
+      dpstride train masked -o runs/letters --data texts/
+    """
+
+
+@click.command
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Run folder.")
 @click.option("--data", help="8-bit images: DATA of any verb, or Fashion-MNIST's folder.  [Fashion-MNIST, Debian's]")
 @click.option("--labels", metavar="KEY", help="Train a class-conditional model on the labels that DATA has under KEY.")
@@ -50,7 +57,7 @@ NEUTRAL = ("export_only", "as_json", "quiet")
 @click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
-def train_command(
+def images_command(
     objective: str,
     output: Path,
     data: str | None,
@@ -67,7 +74,7 @@ def train_command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Train a small model of 8-bit images with one of the paper's OBJECTIVEs.
+    """Train a small model of 8-bit images with one of the paper's objectives.
 
     Run it again with the same options after an interruption: it goes on from the last checkpoint.
 
@@ -102,7 +109,7 @@ def train_command(
             **options,
         )
         kept, followed = images.split(min(HELD_OUT, len(images) // 10 or 1) if held_out is None else held_out)
-        command = _typed(click.get_current_context())
+        command = typed_command(click.get_current_context())
         if not quiet:
             click.echo(_plan(kept, followed, settings, data), err=True)
         if export_only:
@@ -122,13 +129,27 @@ def train_command(
                 warm_start=warm_start,
                 command=command,
                 progress=False if quiet else None,
-                report=None if quiet or sys.stderr.isatty() else _printer(settings.steps),
+                report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
             )
     except NonFiniteError as error:
         raise click.ClickException(str(error)) from error
     except (ValueError, FileNotFoundError) as error:
         raise click.UsageError(str(error)) from error
-    _print_result(folder, output, as_json)
+    print_result(folder, output, as_json)
+
+
+assert images_command.callback is not None
+for _objective in TRAINING_OBJECTIVES:
+    train_command.add_command(
+        click.Command(
+            _objective,
+            callback=partial(images_command.callback, _objective),
+            params=images_command.params,
+            help=images_command.help,
+            short_help=f"Diffusion of 8-bit images, objective {_objective}.",
+        )
+    )
+train_command.add_command(masked_command)
 
 
 def _plan(kept: Images, followed: Images, settings: TrainingSettings, data: str | None) -> str:
@@ -152,47 +173,3 @@ def _whole_numbers(text: str, example: str) -> tuple[int, ...]:
         return tuple(int(number) for number in text.split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a list of whole numbers such as {example}.") from None
-
-
-def _print_result(folder: Path, output: Path, as_json: bool) -> None:
-    """Where the model is, and the last line of its log."""
-    last = json.loads((output / "log.json").read_text(encoding="utf-8"))["log"][-1:]
-    if as_json:
-        click.echo(json.dumps({"model": str(folder), **(last[0] if last else {})}))
-    else:
-        click.echo("".join(f"{printable(folder)}: {_words(record)}" for record in last) or printable(folder))
-
-
-def _printer(steps: int) -> Callable[[dict[str, Any]], None]:
-    """A printer of the log's records with the time left, by the pace since this process began."""
-    started, first = time.monotonic(), []
-
-    def write(record: dict[str, Any]) -> None:
-        first.append(record["step"])
-        done = record["step"] - first[0]
-        left = f", {(time.monotonic() - started) / done * (steps - record['step']) / 3600:.2f} h left" if done else ""
-        click.echo(_words(record) + left, err=True)
-
-    return write
-
-
-def _words(record: dict[str, Any]) -> str:
-    held_out = "-" if record["held_out_loss"] is None else f"{record['held_out_loss']:.5f}"
-    return (
-        f"step {record['step']}: training loss {record['train_loss']:.5f}, held-out {held_out}, "
-        f"learning rate {record['learning_rate']:.2e}, {record['hours']:.2f} h"
-    )
-
-
-def _typed(context: click.Context) -> str:
-    """The command as typed, without what does not change the result's weights, for dpstride.json."""
-    words = ["dpstride", "train"]
-    for parameter in context.command.params:
-        assert parameter.name is not None
-        if context.get_parameter_source(parameter.name) is not ParameterSource.COMMANDLINE or parameter.name in NEUTRAL:
-            continue
-        value = [str(context.params[parameter.name])]
-        if isinstance(parameter, click.Option):
-            value = [parameter.opts[-1]] if parameter.is_flag else [parameter.opts[-1], *value]
-        words += value
-    return shlex.join(words)

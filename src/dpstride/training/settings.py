@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from dpstride.options import DEFAULT_TRAINING_OBJECTIVE, TrainingObjective
 from dpstride.training.objectives import setting_of
@@ -68,7 +69,27 @@ class TrainingSettings:
             raise ValueError(f"classes must be a number of classes, or 0 for none, not {self.classes}.")
 
 
-def learning_rate_at(step: int, settings: TrainingSettings) -> float:
+class Lasting(Protocol):
+    """Settings as the learning rate needs them."""
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in all."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The peak."""
+
+    @property
+    def warmup(self) -> int:
+        """Steps of linear warm-up."""
+
+    @property
+    def cooldown(self) -> int | None:
+        """Steps of the final decay, or None for half a cosine."""
+
+
+def learning_rate_at(step: int, settings: Lasting) -> float:
     """Learning rate of a step: linear warm-up, then the decay that ``settings.cooldown`` says, to 0 at the last step."""
     if step < settings.warmup:
         return settings.learning_rate * (step + 1) / settings.warmup

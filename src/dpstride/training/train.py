@@ -7,8 +7,7 @@ weights, their averages, the optimiser and the sampler's history has to be kept 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_ch
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
 from dpstride.training.images import Images, as_images
+from dpstride.training.loop import HELD_OUT_STREAM, Pace, advance, average_with, generator_of
 from dpstride.training.network import attended_heights, build_network, default_channels, load_weights
 from dpstride.training.objectives import Network, sample_losses, setting_of
 from dpstride.training.settings import TrainingSettings, learning_rate_at
@@ -36,26 +36,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 FLIP_STREAM = 2  # 0 is t and noise of a step, 1 the order of images of an epoch
-HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Stops along a run, which do not change its result.
-
-    Attributes:
-        stop_at: leave after this step with a checkpoint, without finishing (the schedule stays that of ``steps``).
-        evaluate_every: steps between held-out losses.
-        checkpoint_every: steps between checkpoints.
-        progress: show a bar; None shows it on a terminal only.
-        report: called with every record of the log.
-    """
-
-    stop_at: int | None = None
-    evaluate_every: int = 500
-    checkpoint_every: int = 100
-    progress: bool | None = None
-    report: Callable[[dict[str, Any]], None] | None = None
 
 
 def train(
@@ -89,27 +69,8 @@ def train(
     with Lock(folder):
         remove_leftovers(folder)
         run = Run(images, folder, settings, process=process, held_out=held_out, warm_start=warm_start, command=command)
-        _advance(run, followed)
+        advance(run, followed)
         return folder if run.step < settings.steps else run.finish()
-
-
-def _advance(run: Run, pace: Pace) -> None:
-    from tqdm import tqdm
-
-    steps = run.settings.steps
-    last = steps if pace.stop_at is None else min(pace.stop_at, steps)
-    hidden = None if pace.progress is None else not pace.progress
-    with tqdm(total=steps, initial=run.step, desc="train", unit=" steps", disable=hidden, dynamic_ncols=True) as bar:
-        while run.step < last:
-            run.advance()
-            bar.update()
-            if run.step % pace.evaluate_every == 0 or run.step == steps:
-                record = run.evaluate()
-                bar.set_postfix(held_out=record["held_out_loss"], train=record["train_loss"])
-                if pace.report is not None:
-                    pace.report(record)
-            if run.step % pace.checkpoint_every == 0 or run.step == last:
-                run.save()
 
 
 class Run:
@@ -156,7 +117,7 @@ class Run:
         if warm_start is not None and not (folder / FILE).is_file():
             load_weights(self.network, Path(warm_start))
             self.trained_before = _training_of(Path(warm_start))
-        self.ema = AveragedModel(self.network, multi_avg_fn=_average_with(settings.ema_decay))
+        self.ema = AveragedModel(self.network, multi_avg_fn=average_with(settings.ema_decay))
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
         loss_aware = settings.loss_aware or self.setting.loss_aware
         self.sampler = LossAwareSampler(self.process.T) if loss_aware else None
@@ -170,10 +131,10 @@ class Run:
         """One optimiser step."""
         started = time.perf_counter()
         settings = self.settings
-        generator = _generator(settings.seed, self.step)
+        generator = generator_of(settings.seed, self.step)
         flipped = None
         if settings.flip:
-            coin = _generator(settings.seed, self.step, FLIP_STREAM)
+            coin = generator_of(settings.seed, self.step, FLIP_STREAM)
             flipped = torch.rand(settings.batch_size, generator=coin) < 0.5
         x0, labels = self.images.batch(self._batch_indices(), flipped)
         eps = torch.randn(x0.shape, generator=generator)
@@ -316,7 +277,7 @@ class Run:
         """Images of this step: each epoch is a permutation of its own, and its incomplete last batch is left out."""
         size = self.settings.batch_size
         epoch, place = divmod(self.step, len(self.images) // size)
-        order = torch.randperm(len(self.images), generator=_generator(self.settings.seed, epoch, stream=1))
+        order = torch.randperm(len(self.images), generator=generator_of(self.settings.seed, epoch, stream=1))
         return order[place * size : (place + 1) * size]
 
     def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -330,7 +291,7 @@ class Run:
     @torch.no_grad()
     def _held_out_loss(self, images: Images, batch_size: int = 250) -> float:
         """Mean loss of the averaged network; t and noise are the same at every call."""
-        generator = _generator(self.settings.seed, HELD_OUT_STREAM)
+        generator = generator_of(self.settings.seed, HELD_OUT_STREAM)
         x0, labels = images.batch(slice(None))
         eps = torch.randn(x0.shape, generator=generator)
         if self.process.kind == "continuous":
@@ -369,21 +330,6 @@ def _spread(T: int, count: int, generator: torch.Generator, bound: bool) -> tupl
     p = 0.5 / T + 0.5 * inverse / inverse.sum()
     index = np.minimum(np.searchsorted(np.cumsum(p), stratified(count, generator).numpy()), T - 1)
     return torch.from_numpy(index + 1), torch.from_numpy(1.0 / (T * p[index])).float()
-
-
-def _average_with(decay: float) -> Callable[[Any, Any, Any], None]:
-    """Exponential moving average whose memory grows to ``decay``, so that early weights are soon forgotten."""
-
-    @torch.no_grad()
-    def update(averaged: Any, current: Any, count: Any) -> None:
-        torch._foreach_lerp_(averaged, current, 1.0 - min(decay, (1.0 + int(count)) / (10.0 + int(count))))
-
-    return update
-
-
-def _generator(seed: int, step: int, stream: int = 0) -> torch.Generator:
-    state = np.random.SeedSequence([seed, step, stream]).generate_state(1, dtype=np.uint64)[0]
-    return torch.Generator().manual_seed(int(state) & (2**63 - 1))
 
 
 def _callable(network: nn.Module, labels: Tensor | None) -> Network:

@@ -1,0 +1,61 @@
+"""What training verbs say, and the command as typed; shared by all of them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from dpstride.reading.text import printable
+
+NEUTRAL = ("export_only", "as_json", "quiet")
+
+
+def print_result(folder: Path, output: Path, as_json: bool) -> None:
+    """Where the model is, and the last line of its log."""
+    last = json.loads((output / "log.json").read_text(encoding="utf-8"))["log"][-1:]
+    if as_json:
+        click.echo(json.dumps({"model": str(folder), **(last[0] if last else {})}))
+    else:
+        click.echo("".join(f"{printable(folder)}: {_words(record)}" for record in last) or printable(folder))
+
+
+def record_printer(steps: int) -> Callable[[dict[str, Any]], None]:
+    """A printer of the log's records with the time left, by the pace since this process began."""
+    started, first = time.monotonic(), []
+
+    def write(record: dict[str, Any]) -> None:
+        first.append(record["step"])
+        done = record["step"] - first[0]
+        left = f", {(time.monotonic() - started) / done * (steps - record['step']) / 3600:.2f} h left" if done else ""
+        click.echo(_words(record) + left, err=True)
+
+    return write
+
+
+def _words(record: dict[str, Any]) -> str:
+    held_out = "-" if record["held_out_loss"] is None else f"{record['held_out_loss']:.5f}"
+    return (
+        f"step {record['step']}: training loss {record['train_loss']:.5f}, held-out {held_out}, "
+        f"learning rate {record['learning_rate']:.2e}, {record['hours']:.2f} h"
+    )
+
+
+def typed_command(context: click.Context) -> str:
+    """The command as typed, without what does not change the result's weights, for dpstride.json."""
+    words = ["dpstride", "train", context.info_name or ""]
+    for parameter in context.command.params:
+        assert parameter.name is not None
+        if context.get_parameter_source(parameter.name) is not ParameterSource.COMMANDLINE or parameter.name in NEUTRAL:
+            continue
+        value = [str(context.params[parameter.name])]
+        if isinstance(parameter, click.Option):
+            value = [parameter.opts[-1]] if parameter.is_flag else [parameter.opts[-1], *value]
+        words += value
+    return shlex.join(words)

@@ -1,0 +1,1 @@
+"""Training of small masked diffusion models of characters."""

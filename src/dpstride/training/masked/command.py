@@ -1,0 +1,81 @@
+"""``dpstride train masked``: a small transformer of characters."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dpstride.training.console import print_result, record_printer, typed_command
+
+
+@click.command("masked", short_help="Masked diffusion of characters, on text.")
+@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Run folder.")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="A text file, or a folder of .txt files.")
+@click.option("--steps", type=click.IntRange(1), default=20_000, show_default=True, help="Optimiser steps in all.")
+@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
+@click.option("--learning-rate", type=float, default=1e-3, show_default=True, help="Peak, after the warm-up.")
+@click.option("--warmup", type=click.IntRange(0), default=200, show_default=True, help="Steps of linear warm-up.")
+@click.option("--cooldown", type=click.IntRange(1), help="Keep the peak rate until so many steps before the end.")
+@click.option("--ema", "ema_decay", type=float, default=0.999, show_default=True, help="Decay of the weights' average.")
+@click.option("--clip-norm", type=float, default=1.0, show_default=True, help="Largest norm of the gradient.")
+@click.option("--length", type=click.IntRange(1), default=128, show_default=True, help="Characters of a passage.")
+@click.option("--width", type=click.IntRange(1), default=128, show_default=True, help="Width of the transformer.")
+@click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
+@click.option("--heads", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
+def masked_command(
+    output: Path,
+    data: Path,
+    length: int,
+    width: int,
+    layers: int,
+    heads: int,
+    threads: int | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Train a small masked diffusion model of characters on text; every tenth part of it is held out.
+
+    Run it again with the same options after an interruption: it goes on from the last checkpoint.
+
+    \b
+    Example:
+      dpstride train masked -o runs/letters --data texts/ --steps 20000
+    """
+    import torch
+
+    from dpstride.denoiser import NonFiniteError
+    from dpstride.training.masked.settings import MaskedTrainingSettings
+    from dpstride.training.masked.text import read_text
+    from dpstride.training.masked.train import PACE, train_masked
+    from dpstride.zoo.characters import Architecture
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        architecture = Architecture(length, width, layers, heads)
+        settings = MaskedTrainingSettings(architecture=architecture, **options)
+        folder = train_masked(
+            read_text(data),
+            output,
+            settings,
+            command=typed_command(click.get_current_context()),
+            pace=replace(
+                PACE,
+                progress=False if quiet else None,
+                report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
+            ),
+        )
+    except NonFiniteError as error:
+        raise click.ClickException(str(error)) from error
+    except (ValueError, FileNotFoundError) as error:
+        raise click.UsageError(str(error)) from error
+    print_result(folder, output, as_json)

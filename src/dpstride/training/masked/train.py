@@ -1,0 +1,209 @@
+"""The training loop of masked diffusion on characters, resumable to the bit.
+
+The loss of a passage is the mean −ln p of its masked characters, t of n of them with t uniform on 1 … n: in the mean that is
+the bound of one character at a time, in nats per character.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
+
+from dpstride.denoiser import NonFiniteError
+from dpstride.reading.limits import UnreadableFileError
+from dpstride.runs.lock import Lock
+from dpstride.runs.writing import remove_leftovers, write_json
+from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
+from dpstride.training.curve import draw_loss_curve
+from dpstride.training.loop import HELD_OUT_STREAM, Pace, advance, average_with, generator_of
+from dpstride.training.masked.settings import MaskedTrainingSettings
+from dpstride.training.masked.text import Ids, split_text
+from dpstride.training.settings import learning_rate_at
+from dpstride.zoo.characters import ALPHABET, CharacterTransformer, save_characters
+
+HELD_OUT = 512  # passages that the loss is followed with
+MASK = len(ALPHABET)
+PACE = Pace(evaluate_every=250, checkpoint_every=50)
+
+
+def train_masked(
+    text: str,
+    folder: str | Path,
+    settings: MaskedTrainingSettings | None = None,
+    *,
+    command: str | None = None,
+    pace: Pace | None = None,
+) -> Path:
+    """Train a `CharacterTransformer` on ``text``, and return the folder it is saved in.
+
+    Call it again with the same arguments after any interruption: it goes on from the last checkpoint, and the result is bit
+    for bit that of an undisturbed run on the same machine.
+    """
+    settings, folder = settings or MaskedTrainingSettings(), Path(folder)
+    with Lock(folder):
+        remove_leftovers(folder)
+        run = MaskedRun(text, folder, settings, command)
+        advance(run, pace or PACE)
+        return folder if run.step < settings.steps else run.finish()
+
+
+class MaskedRun:
+    """The state of one training run, moved forward a step at a time."""
+
+    def __init__(self, text: str, folder: Path, settings: MaskedTrainingSettings, command: str | None = None) -> None:
+        self.ids, self.held_out = split_text(text, settings.architecture.length)
+        self.folder, self.settings, self.command = folder, settings, command
+        torch.manual_seed(settings.seed)
+        self.network = CharacterTransformer(settings.architecture)
+        self.ema = AveragedModel(self.network, multi_avg_fn=average_with(settings.ema_decay))
+        self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+        self.step, self.seconds = 0, 0.0
+        self.log: list[dict[str, Any]] = []
+        self.recent: list[float] = []
+        self._restore()
+
+    def advance(self) -> None:
+        """One optimiser step."""
+        started = time.perf_counter()
+        settings = self.settings
+        tokens, masked = self._batch(self.ids, settings.batch_size, generator_of(settings.seed, self.step))
+        self.network.train()
+        loss = masked_losses(self.network, tokens, masked).mean()
+        if not bool(torch.isfinite(loss)):
+            raise NonFiniteError(
+                f"The loss is {loss.item()} at step {self.step}. Start anew with a lower learning rate."
+            )
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate_at(self.step, settings)
+        self.optimiser.step()
+        self.ema.update_parameters(self.network)
+        self.recent.append(loss.item())
+        self.step += 1
+        self.seconds += time.perf_counter() - started
+
+    def evaluate(self) -> dict[str, Any]:
+        """Add a record to the log: the mean training loss since the last one, and the held-out loss of the average."""
+        started = time.perf_counter()
+        held_out = self._held_out_loss()
+        self.seconds += time.perf_counter() - started
+        record = {
+            "step": self.step,
+            "train_loss": float(np.mean(self.recent)) if self.recent else None,
+            "held_out_loss": held_out,
+            "held_out_bits": held_out / math.log(2.0),
+            "learning_rate": learning_rate_at(self.step - 1, self.settings),
+            "hours": round(self.seconds / 3600.0, 4),
+        }
+        self.recent = []
+        self.log.append(record)
+        return record
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        save_checkpoint(
+            self.folder,
+            {
+                "settings": self._identity(),
+                "step": self.step,
+                "seconds": self.seconds,
+                "network": self.network.state_dict(),
+                "ema": self.ema.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "sampler": None,
+                "rng": torch.get_rng_state(),
+                "log": self.log,
+                "recent": self.recent,
+            },
+        )
+
+    def finish(self) -> Path:
+        """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
+        if not self.log or self.log[-1]["step"] != self.step:
+            self.evaluate()
+        write_json(self.folder / "log.json", {"settings": self._identity(), "log": self.log})
+        draw_loss_curve(self.log, self.folder / "loss.png", "masked characters")
+        facts = {
+            **{name: value for name, value in asdict(self.settings).items() if name != "architecture"},
+            "steps_done": self.step,
+            "hours": round(self.seconds / 3600.0, 3),
+            "characters": len(self.ids),
+            "held_out_bits": self.log[-1]["held_out_bits"],
+            "command": self.command,
+        }
+        network = self.ema.module
+        assert isinstance(network, CharacterTransformer)
+        save_characters(network, self.folder / "model", facts)
+        return self.folder / "model"
+
+    def _batch(self, ids: Ids, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Random passages [B, n], and which of their characters are masked."""
+        n = self.settings.architecture.length
+        starts = torch.randint(len(ids) - n + 1, (count,), generator=generator)
+        tokens = torch.from_numpy(ids).long()[starts[:, None] + torch.arange(n)]
+        # Counts are stratified: one in each of B equal parts of 1 … n.
+        share = (torch.arange(count) + torch.rand(count, generator=generator)) / count
+        masked_count = (1 + (share * n).floor().long()).clamp(max=n)
+        ranks = torch.rand(count, n, generator=generator).argsort(dim=1).argsort(dim=1)
+        return tokens, ranks < masked_count[:, None]
+
+    @torch.no_grad()
+    def _held_out_loss(self, batch_size: int = 64) -> float:
+        """Mean loss of the averaged network on passages and masks that are the same at every call."""
+        network = self.ema.module
+        network.eval()
+        tokens, masked = self._batch(self.held_out, HELD_OUT, generator_of(self.settings.seed, HELD_OUT_STREAM))
+        losses = [
+            masked_losses(network, tokens[i : i + batch_size], masked[i : i + batch_size])
+            for i in range(0, HELD_OUT, batch_size)
+        ]
+        return float(torch.cat(losses).double().mean())
+
+    def _identity(self) -> dict[str, Any]:
+        """Settings that must be the same for a checkpoint to be continued."""
+        settings = asdict(self.settings)
+        sizes = settings.pop("architecture")
+        return {**settings, **sizes, "objective": "masked", "text": _digest(self.ids)}
+
+    def _restore(self) -> None:
+        state = load_checkpoint(self.folder, self._identity())
+        if state is None:
+            return
+        try:
+            self.network.load_state_dict(state["network"])
+            self.ema.load_state_dict(state["ema"])
+            groups = self.optimiser.state_dict()["param_groups"]
+            self.optimiser.load_state_dict({"state": state["optimiser"]["state"], "param_groups": groups})
+            torch.set_rng_state(state["rng"])
+        except Exception as error:  # torch's loaders fail in many ways on a state of another network or none
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise UnreadableFileError(f"{self.folder / FILE}: does not fit this run ({line}). {DAMAGED}") from error
+        self.step, self.seconds, self.log, self.recent = state["step"], state["seconds"], state["log"], state["recent"]
+        if self.step > self.settings.steps:
+            raise ValueError(
+                f"{self.folder} has reached step {self.step}, beyond the {self.settings.steps} asked for. Ask for at least as "
+                "many steps."
+            )
+
+
+def masked_losses(network: Callable[[Tensor], Tensor], tokens: Tensor, masked: Tensor) -> Tensor:
+    """Mean −ln p of the masked characters of each passage [B]."""
+    logits = network(torch.where(masked, MASK, tokens))
+    nats = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none")
+    return (nats.reshape(tokens.shape) * masked).sum(dim=1) / masked.sum(dim=1)
+
+
+def _digest(ids: Ids) -> str:
+    return hashlib.sha256(ids.tobytes()).hexdigest()[:16]

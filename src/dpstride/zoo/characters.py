@@ -1,0 +1,154 @@
+"""A small transformer of characters: text as tokens, the network, and the folder that `dpstride train masked` writes.
+
+The alphabet is part of the model: letters without case, a space for any white space, and some punctuation. Everything else in
+a text is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from dpstride.masked.denoiser import MaskedDenoiser
+from dpstride.reading.documents import read_json_object
+from dpstride.reading.limits import UnreadableFileError
+from dpstride.runs.numbers import whole_number
+from dpstride.runs.writing import atomic, write_json
+
+ALPHABET = " abcdefghijklmnopqrstuvwxyz.,;:!?'-"
+DESCRIPTION, WEIGHTS = "dpstride.json", "model.safetensors"
+FORMAT = "dpstride-masked-model-1"
+LIMITS = {"length": 65_536, "width": 8192, "layers": 256, "heads": 256}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of a `CharacterTransformer`."""
+
+    length: int = 128
+    width: int = 128
+    layers: int = 6
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        for name, most in LIMITS.items():
+            whole_number(getattr(self, name), f"{name} must be a whole number from 1 to {most}", 1, most)
+        if self.width % self.heads:
+            raise ValueError(f"width must be a multiple of heads, but {self.width} is none of {self.heads}.")
+
+
+class CharacterTransformer(nn.Module):
+    """Tokens [B, n] → logits [B, n, alphabet]: a bidirectional transformer with pre-norm blocks and learned positions."""
+
+    stateless = True
+
+    def __init__(self, architecture: Architecture, alphabet: int = len(ALPHABET)) -> None:
+        super().__init__()
+        self.architecture = architecture
+        width = architecture.width
+        self.token = nn.Embedding(alphabet + 1, width)  # the last is the mask
+        self.place = nn.Embedding(architecture.length, width)
+        self.blocks = nn.ModuleList(_Block(width, architecture.heads) for _ in range(architecture.layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, alphabet)
+        for name, parameter in self.named_parameters():
+            if name.endswith("weight") and parameter.ndim == 2:
+                # Outputs that are added to the stream start smaller the deeper the network is.
+                depth = math.sqrt(2.0 * architecture.layers) if name.endswith(("out.weight", "down.weight")) else 1.0
+                nn.init.normal_(parameter, std=0.02 / depth)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of every position."""
+        x = self.token(tokens) + self.place(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, n, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).reshape(B, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        attended = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.out(attended.transpose(1, 2).reshape(B, n, width))
+        y: Tensor = x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+        return y
+
+
+# --- text --------------------------------------------------------------------------------------------------------------
+
+
+def encode(text: str, alphabet: str = ALPHABET) -> npt.NDArray[np.int64]:
+    """Token ids of a text: lower case, white space as single spaces, what is not in the alphabet left out."""
+    kept = "".join(character for character in re.sub(r"\s+", " ", text.lower()) if character in alphabet)
+    kept = re.sub(r" +", " ", kept)
+    ids = {character: place for place, character in enumerate(alphabet)}
+    return np.array([ids[character] for character in kept], dtype=np.int64)
+
+
+def decode(ids: Any, alphabet: str = ALPHABET) -> str:
+    """The text of token ids; a mask is shown as □."""
+    return "".join((alphabet + "□")[int(place)] for place in ids)
+
+
+def passages(text: str, length: int, alphabet: str = ALPHABET) -> npt.NDArray[np.int64]:
+    """A text cut into passages of ``length`` tokens, [N, length]; the rest is left out."""
+    ids = encode(text, alphabet)
+    if len(ids) < length:
+        raise ValueError(f"A passage has {length} characters, but the text only {len(ids)} that are in the alphabet.")
+    return ids[: len(ids) // length * length].reshape(-1, length)
+
+
+# --- folders -----------------------------------------------------------------------------------------------------------
+
+
+def save_characters(network: CharacterTransformer, folder: Path, facts: dict[str, Any]) -> None:
+    """Write the weights as safetensors, and dpstride.json with what the model is; ``facts`` are added as they are."""
+    from safetensors.torch import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic(folder / WEIGHTS) as file:
+        file.write(save({name: value.contiguous() for name, value in network.state_dict().items()}))
+    sizes = {name: getattr(network.architecture, name) for name in LIMITS}
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    write_json(
+        folder / DESCRIPTION, {"format": FORMAT, "alphabet": ALPHABET, **sizes, "parameters": parameters, **facts}
+    )
+
+
+def load_characters(folder: str | Path, name: str | None = None) -> MaskedDenoiser:
+    """A folder written by `dpstride train masked`, as a `MaskedDenoiser` of its alphabet."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = Path(folder)
+    facts = read_json_object(folder / DESCRIPTION)
+    if facts.get("format") != FORMAT or facts.get("alphabet") != ALPHABET:
+        raise UnreadableFileError(
+            f"{folder / DESCRIPTION}: format {facts.get('format')!r:.80} is not {FORMAT!r}, or its alphabet is another one. "
+            "Name the model folder of a `dpstride train masked`."
+        )
+    try:
+        network = CharacterTransformer(Architecture(**{size: facts.get(size) for size in LIMITS}))  # type: ignore[arg-type]
+        network.load_state_dict(load_file(folder / WEIGHTS))
+    except (ValueError, RuntimeError, SafetensorError, OSError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise UnreadableFileError(f"{folder}: not a whole model ({line}). Export it again.") from error
+    length = network.architecture.length
+    return MaskedDenoiser(network, len(ALPHABET), len(ALPHABET), length, name=name or folder.name)
