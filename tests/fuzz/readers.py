@@ -79,6 +79,25 @@ def use_schedules(schedules: Any) -> None:
     compare(schedules, dpstride.estimate(denoiser(), IMAGES[:2], seed=3, progress=False))
 
 
+def make_masked(folder: Path) -> None:
+    model = dpstride.MaskedDenoiser(lambda tokens: torch.zeros(*tokens.shape, 3), 3, 3, 6, name="small")
+    statistics = dpstride.estimate_masked(model, np.zeros((2, 6), dtype=np.int64), progress=False)
+    statistics.save(folder / "a.safetensors")
+    dpstride.masked_schedules(statistics).save(folder / "schedules.json")
+
+
+def make_characters(folder: Path) -> None:
+    from dpstride.zoo.characters import Architecture, CharacterTransformer, save_characters
+
+    save_characters(CharacterTransformer(Architecture(8, 8, 1, 2)), folder, {})
+
+
+def read_characters(folder: Path) -> Any:
+    from dpstride.zoo.characters import load_characters
+
+    return load_characters(folder)
+
+
 def make_comparison(folder: Path) -> None:
     from dpstride.evaluate.comparison import compare
 
@@ -468,6 +487,30 @@ def use_tensors(state: Any) -> None:
 
 
 READERS: dict[str, Reader] = {
+    "masked statistics .safetensors": Reader(
+        make_masked,
+        lambda folder: dpstride.MaskedStatistics.load(folder / "a.safetensors"),
+        lambda statistics: dpstride.masked_schedules(statistics, 2),
+        {"a.safetensors": both(mutations.edited_safetensors)},
+        share=40,
+    ),
+    "masked schedules.json": Reader(
+        make_masked,
+        lambda folder: dpstride.MaskedScheduleSet.load(folder / "schedules.json"),
+        lambda schedules: [schedule.num_transfer_tokens([3]) for schedule in schedules],
+        {"schedules.json": json_with("steps", "mask", "bits", "length")},
+        share=40,
+    ),
+    "characters model": Reader(
+        make_characters,
+        read_characters,
+        lambda model: model.describe(),
+        {
+            "model.safetensors": both(mutations.edited_safetensors),
+            "dpstride.json": json_with("length", "width", "heads"),
+        },
+        share=40,
+    ),
     "statistics .safetensors": Reader(
         make_statistics,
         lambda folder: [dpstride.Statistics.load(folder / f"{name}.safetensors") for name in "ab"],
