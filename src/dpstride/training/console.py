@@ -1,4 +1,4 @@
-"""What training verbs say, and the command as typed; shared by all of them."""
+"""Lines that training verbs print, and the command as typed."""
 
 from __future__ import annotations
 
