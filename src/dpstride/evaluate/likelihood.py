@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from threading import Event, Lock
 from typing import Any, Unpack
 
 import numpy as np
@@ -25,6 +27,8 @@ from ..objectives.step_costs import CostTable, standard_error
 from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostChoice, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
 from ..runs.execution import Execution
+from ..runs.storage import Arrays
+from ..runs.workers import in_threads
 from ..schedule import Schedule
 from ..statistics.artefact import DataRange, Statistics
 from ..statistics.data import Batch, Samples
@@ -79,24 +83,32 @@ def bits_per_dim(
     data = Samples.read(heldout, samples, data_range)
     chain = _ReverseChain(process, steps, options, fitted=fitted, data_range=data.data_range)
     Passes(denoiser, data, how).probe()  # without it a random network would score something
-    terms = np.zeros((len(data), len(steps)))
-    batches = range(0, len(data), batch_size)
+    batches, stopped, lock = range(0, len(data), batch_size), Event(), Lock()
+
+    def evaluate(first: int) -> Arrays:
+        last = min(first + batch_size, len(data))
+        terms = np.zeros((last - first, len(steps)))
+        batch = data.batch(first, last, denoiser.device, denoiser.algebra_dtype)
+        for column, t in enumerate(steps[:-1]):
+            if stopped.is_set():
+                raise CancelledError
+            noise = standard_normal(
+                seed, "forward", int(process.origin[t]), first, count=last - first, shape=data.shape
+            )
+            x_t = process.f[t] * batch.x + process.g[t] * noise.to(batch.x)
+            prediction = denoiser(x_t, t, batch.conditioning)
+            nats = chain.term(column, batch, prediction)
+            terms[:, column] = nats.flatten(1).sum(1).double().cpu().numpy()
+            with lock:
+                bar.update()
+        terms[:, -1] = chain.prior_nats(batch.x).double().cpu().numpy()
+        return {"terms": terms}
+
     with tqdm(
         total=len(batches) * (len(steps) - 1), desc="evaluate", unit=" steps", disable=None if progress else True
     ) as bar:
-        for first in batches:
-            last = min(first + batch_size, len(data))
-            batch = data.batch(first, last, denoiser.device, denoiser.algebra_dtype)
-            for column, t in enumerate(steps[:-1]):
-                noise = standard_normal(
-                    seed, "forward", int(process.origin[t]), first, count=last - first, shape=data.shape
-                )
-                x_t = process.f[t] * batch.x + process.g[t] * noise.to(batch.x)
-                prediction = denoiser(x_t, t, batch.conditioning)
-                nats = chain.term(column, batch, prediction)
-                terms[first:last, column] = nats.flatten(1).sum(1).double().cpu().numpy()
-                bar.update()
-            terms[first:last, -1] = chain.prior_nats(batch.x).double().cpu().numpy()
+        found = dict(in_threads(evaluate, batches, denoiser.at_once, stopped.set))
+    terms = np.concatenate([found[first]["terms"] for first in batches])
     return _likelihood(terms / (math.prod(data.shape) * LN2), options, steps)
 
 

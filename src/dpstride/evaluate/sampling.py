@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from threading import Event, Lock
 from typing import Any, Literal
 
 import torch
@@ -14,6 +16,8 @@ from ..denoiser import Denoiser
 from ..fitted import Fitted
 from ..options import Sampler, Variance
 from ..runs.numbers import check_batch_size, check_seed, whole_number
+from ..runs.storage import Arrays
+from ..runs.workers import in_threads
 from ..schedule import Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import standard_normal
@@ -42,7 +46,8 @@ def sample(
         seed: random seed of the noise of every (step, sample); two paths from one seed start from the same noise.
         variance: reverse variance of ancestral steps; None is the schedule's own, else the model's.
         conditioning: one entry per sample, as with data.
-        batch_size: samples per network pass.
+        batch_size: samples per network pass. Batches go one to a core where the network says they may (`Denoiser.at_once`);
+            samples are the same whatever the number of cores.
         sampler: "ancestral" (x_s from p(x_s given x_t)), "ddim" (Song et al. 2021) or "dpmpp_2m" (Lu et al. 2022,
             DPM-Solver++ of second order from two x̂_0, first and last step of first order); None is what the schedule was
             made for, else "ancestral".
@@ -54,20 +59,25 @@ def sample(
     chain = Chain.along(denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)
     check_conditioning(conditioning, n)
     conditioning = tensors_in_conditioning(conditioning)
-    results = []
-    batches = range(0, n, batch_size)
+    batches, stopped, lock = range(0, n, batch_size), Event(), Lock()
+
+    def walk(first: int) -> Arrays:
+        count = min(batch_size, n - first)
+        condition = slice_conditioning(conditioning, slice(first, first + count))
+        x = chain.start(first, count)
+        for step in range(chain.budget):
+            if stopped.is_set():
+                raise CancelledError
+            x = chain.advance(x, step, first, condition)
+            with lock:
+                bar.update()
+        return {"x": x.float().cpu().numpy()}
+
     with tqdm(
         total=len(batches) * schedule.budget, desc="sample", unit=" steps", disable=None if progress else True
     ) as bar:
-        for first in batches:
-            count = min(batch_size, n - first)
-            condition = slice_conditioning(conditioning, slice(first, first + count))
-            x = chain.start(first, count)
-            for step in range(chain.budget):
-                x = chain.advance(x, step, first, condition)
-                bar.update()
-            results.append(x.float().cpu())
-    return torch.cat(results)
+        drawn = dict(in_threads(walk, batches, denoiser.at_once, stopped.set))
+    return torch.cat([torch.from_numpy(drawn[first]["x"]) for first in batches])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

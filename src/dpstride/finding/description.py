@@ -17,6 +17,7 @@ def description_notes(job: Job) -> tuple[str, ...]:
 
     if not current().main:
         return ()
+    job.doing("Checking the description of the model")
     try:
         found = check(
             job.loaded.denoiser,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 USES: tuple[str, ...] = ("skip_nonfinite",)
 USUAL_TIMES = 20  # that an adaptive estimate evaluates
+PICTURES = 36  # samples of each path that is drawn
 
 
 def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
@@ -95,6 +96,7 @@ def run(job: Job, overwrite: bool) -> Found:
     names = (SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)
     files = [output / name for name in names]
     statistics, report = choosing_statistics(job)
+    job.doing("Solving for every number of steps")
     costs = (request.variance, request.decoder, request.max_budget)
     schedules = schedules_from(statistics, *costs, progress=job.how.progress)
     if report is not None:
@@ -104,13 +106,17 @@ def run(job: Job, overwrite: bool) -> Found:
         schedules = replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
     schedules = named(schedules, job.record)
     schedules.save(output / SCHEDULES)
-    comparison = compare(schedules, scoring_statistics(job, schedules, report))
+    heldout = scoring_statistics(job, schedules, report)
+    job.doing("Comparing strides at every number of steps")
+    comparison = compare(schedules, heldout)
     comparison = replace(comparison, warnings=(*comparison.warnings, *job.notes), run=job.record.id)
     comparison.save(output / COMPARISON)
     write_text(output / "table.txt", comparison_table(comparison) + "\n")
+    job.doing("Drawing figures")
     files += save_figures(comparison, schedules, output)
     if request.pictures is not None:
         files += draw(job, schedules, min(request.pictures, schedules.budgets[-1]))
+    job.doing("Writing the page")
     files = [write_page(output), output / RECORD, *files]
     details, summary = _summary(comparison, files, request.budgets or ())
     return Found(
@@ -124,6 +130,7 @@ def choosing_statistics(job: Job) -> tuple[Statistics, AdaptiveReport | None]:
     from ..adaptive.loop import estimate_adaptively
 
     budgets = adaptive_budgets(job.denoiser, len(job.choosing), job.request)
+    job.doing("Evaluating the network on data that choose the paths")
     if budgets is None or job.request.tolerance is None:
         return estimate_to(job, STATISTICS, job.choosing), None
     how = job.execution(STATISTICS)
@@ -144,6 +151,7 @@ def scoring_statistics(job: Job, schedules: ScheduleSet, report: AdaptiveReport 
     from ..objectives.elbo import fitted_numbers
     from ..options import CostOptions
 
+    job.doing("Evaluating the network on held-out data")
     if report is None or len(job.scoring) < 2:
         return estimate_to(job, HELDOUT, job.scoring)
     start, options = time.monotonic(), CostOptions.from_dict(schedules.options)
@@ -179,13 +187,19 @@ def draw(job: Job, schedules: ScheduleSet, budget: int) -> list[Path]:
     from ..report.images import save_samples
     from ..strides import beside
 
-    files = []
+    files: list[Path] = []
+    job.doing(f"Drawing samples along paths of {budget} steps")
+    start = time.monotonic()
     for name, schedule in (
         ("", schedules[budget]),
         *((f"_{stride}", beside(schedules, stride, budget)) for stride in COMPARED_STRIDES),
     ):
         files.append(job.output / f"samples_{budget}_steps{name}.png")
-        save_samples(sample(job.denoiser, schedule, n=36, progress=job.how.progress).numpy(), files[-1])
+        # Two batches, one for each of two cores.
+        drawn = sample(job.denoiser, schedule, PICTURES, batch_size=PICTURES // 2, progress=job.how.progress)
+        save_samples(drawn.numpy(), files[-1])
+    evaluations = len(files) * PICTURES * budget
+    job.say(f"{files[0].parent}: samples, {evaluations:,} evaluations in {time.monotonic() - start:.0f} s")
     return files
 
 

@@ -22,6 +22,7 @@ from ..options import (
 )
 from ..runs.execution import Execution
 from ..runs.folder import Needed, begin
+from ..runs.pulse import Pulse
 from ..runs.record import Run
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Job:
     say: Say
     inputs: Inputs
     record: Run
+    doing: Say = lambda what: None  # names what is being done, for lines that say how long it takes
 
     @property
     def denoiser(self) -> Denoiser:
@@ -156,11 +158,13 @@ class Job:
         """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
         finder = finder_of(self.request.objective)
         begin(self.output, self.record, finder.needed(self), overwrite)
-        if not self.request.check or finder.noises(self.request) is not None:
-            return finder.run(self, overwrite)
-        from .description import description_notes
+        with Pulse(self.say, bars=self.how.progress) as pulse:
+            job = replace(self, say=pulse.say, doing=pulse.doing)
+            if self.request.check and finder.noises(self.request) is None:
+                from .description import description_notes
 
-        return finder.run(replace(self, notes=(*self.notes, *description_notes(self))), overwrite)
+                job = replace(job, notes=(*self.notes, *description_notes(job)))
+            return finder.run(job, overwrite)
 
 
 class Finder(Protocol):

@@ -100,7 +100,7 @@ class Workers:
         at a time, each in a thread of its own; ``stop`` is called when those should end before they are finished.
         """
         if self.size == 1:
-            yield from _in_threads(compute, units, at_once, stop)
+            yield from in_threads(compute, units, at_once, stop)
             return
         name = self._new_call()
         try:
@@ -195,8 +195,8 @@ class Workers:
         return f"dpstride/{self._calls}"
 
 
-def _in_threads(
-    compute: Callable[[U], Arrays], units: Sequence[U], at_once: int, stop: Callable[[], None]
+def in_threads(
+    compute: Callable[[U], Arrays], units: Sequence[U], at_once: int, stop: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[U, Arrays]]:
     """Units as they are finished. Threads that each pass whole batches need not wait for each other at every operation, as
     those of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.

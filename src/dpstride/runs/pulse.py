@@ -1,0 +1,53 @@
+"""A line every few seconds that says what is being done and for how long, where no progress bar shows it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from .workers import current
+
+SECONDS = 9.0  # of silence after which a line is due
+
+
+class Pulse:
+    """Passes lines on to ``say``, and while it is entered says every so often what was last named as being done.
+
+    On a terminal with progress bars (``bars``), and in helping processes of a launch, it adds nothing.
+    """
+
+    def __init__(self, say: Callable[[str], None], bars: bool = True, seconds: float = SECONDS) -> None:
+        self._say, self._seconds = say, seconds
+        self._beats = current().main and not (bars and sys.stderr.isatty())
+        self._what, self._since, self._last = "", time.monotonic(), time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def say(self, text: str) -> None:
+        """Say a line now."""
+        self._last = time.monotonic()
+        self._say(text)
+
+    def doing(self, what: str) -> None:
+        """Name what is being done from now on."""
+        self._what, self._since = what, time.monotonic()
+
+    def __enter__(self) -> Pulse:
+        if self._beats:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._beats:
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(max(self._last + self._seconds - time.monotonic(), 0.01)):
+            if self._what and time.monotonic() >= self._last + self._seconds:
+                self.say(f"{self._what}: {time.monotonic() - self._since:.0f} s so far")
