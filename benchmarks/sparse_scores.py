@@ -2,6 +2,7 @@
 
     python benchmarks/sparse_scores.py                                  all models of the zoo, 10 seeds each: many hours
     python benchmarks/sparse_scores.py fashion-simple --seeds 5         some of them; goes on where it stopped
+    python benchmarks/sparse_scores.py --samples 128 --most 32          more samples, at the times of paths up to 32 steps only
     python benchmarks/sparse_scores.py --page                           write the table from what was measured
 
 Paths are chosen once for each model, as `find` does. Every seed then has held-out images and noise of its own: they are
@@ -21,10 +22,15 @@ import numpy as np
 import torch
 
 import dpstride
-from dpstride import Denoiser, ScheduleSet, Statistics, zoo
+from dpstride import Denoiser, ScheduleSet, zoo
+from dpstride.adaptive.loop import in_rounds
 from dpstride.adaptive.scores import most_indices, refine_scores
 from dpstride.evaluate.comparison import STRIDES, compare, shown_paths
-from dpstride.options import CostOptions
+from dpstride.options import COMPARED_STRIDES, CostOptions
+from dpstride.runs.execution import Execution
+from dpstride.statistics.data import Samples
+from dpstride.statistics.estimate import estimate_samples
+from dpstride.strides import find
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "runs" / "sparse"
@@ -41,31 +47,35 @@ def schedules_of(name: str, denoiser: Denoiser, folder: Path) -> ScheduleSet:
     return ScheduleSet.load(path)
 
 
-def measured(denoiser: Denoiser, schedules: ScheduleSet, seed: int, samples: int, folder: Path) -> dict[str, Any]:
+def measured(denoiser: Denoiser, schedules: ScheduleSet, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Differences of scores by few times from those by every time, and what was stated, in bits/dim."""
     data = zoo.load_data("fashion-test")
-    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(len(data))[:samples])
-    checkpoint = folder / f"{denoiser.name}-{seed}.safetensors"
-    every = dpstride.estimate(denoiser, data[chosen], seed=1000 + seed, progress=False, checkpoint=checkpoint)
+    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(len(data))[: options.samples])
+    samples, how = Samples.read(data[chosen]), Execution(1000 + seed, progress=False)
     first = schedules.provenance["adaptive"]["steps"]
-    limit = most_indices(schedules.process.T, len(first))
-    sparse = scored_at_few(every, schedules, first, limit)
-    few, all_ = compare(schedules, sparse), compare(schedules, every)
+    sparse = refine_scores(
+        *in_rounds(denoiser, samples, how), shown_paths(schedules), CostOptions.from_dict(schedules.options),
+        fitted=None, first=first, limit=most_indices(schedules.process.T, len(first)),
+    )  # fmt: skip
+    few = compare(schedules, sparse)
+    budgets = [K for K in few.table_budgets if options.most is None or options.most >= K]
+    visited = {index for K in budgets for path in paths_of(schedules, K) for index in path if index}
+    every = estimate_samples(
+        denoiser, samples, how, sorted(visited | set(np.flatnonzero(sparse.evaluated).tolist())), reuse=sparse
+    )
+    all_ = compare(schedules, every)
     line: dict[str, Any] = {"times": int(sparse.evaluated.sum()), "chosen": len(first), "T": schedules.process.T}
     for stride in STRIDES:
-        for K in few.table_budgets:
+        for K in budgets:
             difference = few.curves[stride][K][0] - all_.curves[stride][K][0]
-            line[f"{stride} {K}"] = (difference, few.interpolation[stride][K], all_.curves[stride][K][1])
-    checkpoint.unlink()
+            line[f"{stride} {K}"] = (difference, few.interpolation[stride][K], few.curves[stride][K][1])
     return line
 
 
-def scored_at_few(every: Statistics, schedules: ScheduleSet, first: list[int], limit: int) -> Statistics:
-    """Statistics as `find` would have them, from rows of those of every time."""
-    return refine_scores(
-        lambda steps: every, lambda steps: every, shown_paths(schedules), CostOptions.from_dict(schedules.options),
-        fitted=None, first=first, limit=limit,
-    )  # fmt: skip
+def paths_of(schedules: ScheduleSet, budget: int) -> list[tuple[int, ...]]:
+    """The DP's path and the hand-made ones."""
+    made = [find(stride).make(schedules.process, budget).steps for stride in COMPARED_STRIDES]
+    return [schedules.entries[budget][0], *made]
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -75,12 +85,12 @@ def table(lines: list[dict[str, Any]]) -> str:
         f"{head}its part of the standard error, median | largest difference, bits/dim |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name in dict.fromkeys(line["model"] for line in lines):
-        these = [line for line in lines if line["model"] == name]
+    for name, samples, most in dict.fromkeys((line["model"], line["samples"], line["most"]) for line in lines):
+        these = [line for line in lines if (line["model"], line["samples"], line["most"]) == (name, samples, most)]
         scores = np.array([value for line in these for value in line.values() if isinstance(value, list)])
         inside = np.abs(scores[:, 0]) <= 1.96 * scores[:, 1] + 1e-12
         times = f"{these[0]['chosen']} + {int(np.median([line['times'] for line in these]))}"
-        seeds = f"{len(these)} × {these[0]['samples']}"
+        seeds = f"{len(these)} × {samples}" + ("" if most is None else f", up to {most} steps")
         share = f"{np.median(scores[:, 1] / scores[:, 2]):.2f}"
         largest = f"{np.abs(scores[:, 0]).max():.4f}"
         cells = [name, f"{these[0]['T']:,}", seeds, times, str(len(scores)), f"{inside.mean():.1%}", share, largest]
@@ -94,6 +104,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=RUNS)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--samples", type=int, default=16, help="held-out images of each seed")
+    parser.add_argument("--most", type=int, help="largest number of steps that is scored; all when left out")
     parser.add_argument("--page", action="store_true", help="write the table of docs/adaptive.md and stop")
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
@@ -105,10 +116,11 @@ def main() -> None:
     for name in options.models or zoo.names():
         denoiser, path = zoo.load(name), options.runs / f"{name}.jsonl"
         schedules = schedules_of(name, denoiser, options.runs)
-        done = {json.loads(line)["seed"] for line in path.open()} if path.is_file() else set()
+        there = [json.loads(line) for line in path.open()] if path.is_file() else []
+        what = {"model": name, "samples": options.samples, "most": options.most}
+        done = {line["seed"] for line in there if {key: line[key] for key in what} == what}
         for seed in sorted(set(range(options.seeds)) - done):
-            found = measured(denoiser, schedules, seed, options.samples, options.runs)
-            line = {"model": name, "seed": seed, "samples": options.samples} | found
+            line = what | {"seed": seed} | measured(denoiser, schedules, seed, options)
             with path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             print(table([json.loads(json.dumps(line))]).splitlines()[-1], flush=True)

@@ -136,7 +136,8 @@ def test_noise_that_is_stated_is_the_noise_that_there_is() -> None:
 def test_a_sixteenth_of_a_usual_grid_is_evaluated() -> None:
     assert 20 + most_indices(1000, 20) == 1000 // 16
     assert most_indices(4000, 27) == MOST
-    assert most_indices(60, 16) == 24
+    assert most_indices(4000, 80) == 88
+    assert most_indices(60, 16) == 46
     assert most_indices(20, 20) == 20
 
 

@@ -23,7 +23,7 @@ from .candidates import REACHES, Array, Indices
 from .gaps import Gaps
 from .regret import LN2, _Judge
 
-SHARE = 0.25  # of a score's standard error, that interpolation may add before more times are evaluated
+SHARE = 0.1  # of a score's standard error, that interpolation may add before more times are evaluated
 ADDED = 4  # times of every round, or a quarter of those there are
 MOST = 64  # times that scores are taken from, unless the paths were chosen from more
 # A gap's curve is moved by Student's t with 5 degrees of freedom: its 97.5% quantile over that of the normal.
@@ -195,8 +195,8 @@ def refine_scores(
 
 
 def most_indices(T: int, chosen: int) -> int:
-    """Return the most grid indices to score at: together with those that chose the paths, a sixteenth of a usual grid."""
-    return min(max(min(T // 16 - chosen, MOST), chosen + 2 * ADDED), T)
+    """Return the most grid indices to score at: with those that chose the paths, a sixteenth of a grid of 1,000 or more."""
+    return min(max(min(max(T, 1000) // 16 - chosen, MOST), chosen + 2 * ADDED), T)
 
 
 def next_indices(judge: ScoreJudge, paths: Sequence[Indices], count: int) -> Indices:
