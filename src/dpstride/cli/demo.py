@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from ..runs.record import Run
 
 DEMO_MODEL = "fashion-simple"
-DEMO_SAMPLES = (128, 128)  # to choose and to score: with the check and samples some 10,000 evaluations, half a minute of two cores
+DEMO_SAMPLES = (
+    128,
+    128,
+)  # to choose and to score: some 10,000 evaluations with check and samples, half a minute of two cores
 DEMO_BUDGET = 32
 
 
