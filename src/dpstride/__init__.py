@@ -81,6 +81,7 @@ _HOME = {
     "TokenLikelihood": "masked.evaluate",
     "bits_per_token": "masked.evaluate",
     "sample_masked": "masked.sampling",
+    "load_masked_lm": "integrations.masked_lm",
     "load_model": "integrations.loading",
     "DPStrideScheduler": "integrations.diffusers_scheduler",
 }
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from .finding.job import Found as Found
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
+    from .integrations.masked_lm import load_masked_lm as load_masked_lm
     from .masked.costs import MaskedCosts as MaskedCosts
     from .masked.costs import binomial_costs as binomial_costs
     from .masked.costs import masked_costs as masked_costs

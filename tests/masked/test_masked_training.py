@@ -63,16 +63,20 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
 def test_the_command_trains_a_model_that_is_found_schedules_for(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.txt").write_text(TEXT)
-    sizes = ["--length", "16", "--width", "32", "--layers", "1", "--heads", "2", "--warmup", "5"]
+    sizes = ["--length", "16", "--width", "32", "--layers", "1", "--heads", "2", "--warmup", "5", "--ema", "0.9"]
     arguments = ["masked", "-o", str(tmp_path / "run"), "--data", str(tmp_path / "text"), *sizes, "--batch-size", "16"]
     result = CliRunner().invoke(
-        train_command, [*arguments, "--steps", "60", "--learning-rate", "0.01", "--threads", "1"]
+        train_command, [*arguments, "--steps", "120", "--learning-rate", "0.01", "--threads", "1"]
     )
     assert result.exit_code == 0, result.output
     denoiser = load_characters(tmp_path / "run" / "model")
     facts = json.loads((tmp_path / "run" / "model" / "dpstride.json").read_text())
     assert facts["command"].startswith("dpstride train masked --output")
-    assert facts["held_out_bits"] < 0.8 * math.log2(len(ALPHABET))
+    ids = encode(TEXT)
+    shares = np.bincount(ids) / len(ids)
+    single = -(shares[shares > 0.0] * np.log2(shares[shares > 0.0])).sum()
+    # A network that sees no neighbours stays at the entropy of single characters.
+    assert facts["held_out_bits"] < 0.93 * single
     data = passages(TEXT, 16)[:8]
     schedules = dpstride.optimise_masked(denoiser, data, progress=False)
     found = dpstride.bits_per_token(denoiser, data, schedules[4])
@@ -86,7 +90,7 @@ def test_the_command_trains_a_model_that_is_found_schedules_for(tmp_path: Path) 
     [
         ({"format": "other"}, "format 'other' is not"),
         ({"width": 24}, "not a whole model"),
-        ({"heads": 3}, "width must be a multiple of heads"),
+        ({"heads": 3}, "width must be a multiple of twice the heads"),
         ({"layers": 10**9}, "layers must be a whole number"),
         ({"length": "x"}, "length must be a whole number"),
     ],

@@ -17,7 +17,7 @@ from dpstride.training.console import print_result, record_printer, typed_comman
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="A text file, or a folder of .txt files.")
 @click.option("--steps", type=click.IntRange(1), default=20_000, show_default=True, help="Optimiser steps in all.")
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--learning-rate", type=float, default=1e-3, show_default=True, help="Peak, after the warm-up.")
+@click.option("--learning-rate", type=float, default=2e-3, show_default=True, help="Peak, after the warm-up.")
 @click.option("--warmup", type=click.IntRange(0), default=200, show_default=True, help="Steps of linear warm-up.")
 @click.option("--cooldown", type=click.IntRange(1), help="Keep the peak rate until so many steps before the end.")
 @click.option("--ema", "ema_decay", type=float, default=0.999, show_default=True, help="Decay of the weights' average.")

@@ -25,7 +25,7 @@ class MaskedTrainingSettings:
 
     steps: int = 20_000
     batch_size: int = 32
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     warmup: int = 200
     cooldown: int | None = None
     ema_decay: float = 0.999
