@@ -12,7 +12,7 @@ import pytest
 import torch
 
 pytest.importorskip("diffusers")
-import readers
+import model_files
 
 from dpstride.integrations.folders import check_index
 from dpstride.integrations.loaded import LoadedModel, UnsupportedModelError
@@ -22,14 +22,14 @@ from dpstride.zoo.models import load_folder
 
 pytestmark = pytest.mark.attack("files that bring code")
 
-SOURCE = Path(readers.ROOT) / "src" / "dpstride"
+SOURCE = Path(model_files.ROOT) / "src" / "dpstride"
 MARK = "open('{}', 'w').close()\n"
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipeline")
-    readers.make_pipeline(folder)
+    model_files.make_pipeline(folder)
     return folder / "model"
 
 
@@ -141,7 +141,7 @@ def test_a_folder_that_brings_code_or_asks_too_much_is_refused(folder: Path, cas
 
 def test_the_good_folder_is_read_with_either_kind_of_weights(folder: Path, tmp_path: Path) -> None:
     assert isinstance(load_model(folder), LoadedModel)
-    readers.make_pipeline(tmp_path / "bin", safe=False)
+    model_files.make_pipeline(tmp_path / "bin", safe=False)
     assert list((tmp_path / "bin" / "model" / "unet").glob("*.bin"))
     model = load_model(tmp_path / "bin" / "model").denoiser
     x = torch.zeros(1, 1, 8, 8)
@@ -179,7 +179,7 @@ def test_parts_of_real_pipelines_pass() -> None:
     ],
 )
 def test_a_zoo_folder_is_checked(tmp_path: Path, entries: dict[str, Any], match: str) -> None:
-    readers.make_zoo_model(tmp_path)
+    model_files.make_zoo_model(tmp_path)
     load_folder(tmp_path / "model")
     change(tmp_path / "model" / "dpstride.json", **entries)
     with pytest.raises(UnreadableFileError, match=match):

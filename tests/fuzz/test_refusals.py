@@ -179,14 +179,14 @@ def test_types_are_checked_as_they_are_declared() -> None:
 
 def test_a_checkpoint_of_training_is_checked_part_by_part(tmp_path: Path) -> None:
     pytest.importorskip("diffusers")
-    import readers
+    import model_files
 
     from dpstride.training.checkpoint import FILE, FORMAT
 
-    readers.make_training(tmp_path)
+    model_files.make_training(tmp_path)
     good = torch.load(tmp_path / FILE, weights_only=True)
     assert good["format"] == FORMAT
-    assert readers.run_training(tmp_path).step == 2
+    assert model_files.run_training(tmp_path).step == 2
 
     def with_part(name: str, value: Any) -> dict[str, Any]:
         return {**good, name: value}
@@ -210,23 +210,23 @@ def test_a_checkpoint_of_training_is_checked_part_by_part(tmp_path: Path) -> Non
     ):
         torch.save(wrong, tmp_path / FILE)
         with pytest.raises(UnreadableFileError, match=match) as refusal:
-            readers.run_training(tmp_path)
+            model_files.run_training(tmp_path)
         assert str(tmp_path / FILE) in str(refusal.value)
     # Options of the optimiser are this run's own, whatever the file says.
     groups = [{**good["optimiser"]["param_groups"][0], "betas": ("a", "b")}]
     torch.save(with_part("optimiser", {**good["optimiser"], "param_groups": groups}), tmp_path / FILE)
-    readers.run_training(tmp_path).advance()
+    model_files.run_training(tmp_path).advance()
 
 
 def test_an_openai_checkpoint_of_odd_tensors_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("diffusers")
-    import readers
+    import model_files
 
     from dpstride.integrations.loaded import UnsupportedModelError
 
-    readers.make_openai(tmp_path)
+    model_files.make_openai(tmp_path)
     good = torch.load(tmp_path / "ema.pt", weights_only=True)
-    readers.use_network(readers.read_openai(tmp_path))
+    model_files.use_network(model_files.read_openai(tmp_path))
     for name, tensor, match in (
         ("input_blocks.0.0.weight", torch.zeros(()), r"its 'input_blocks.0.0.weight' has shape \(\)"),
         ("out.2.weight", torch.zeros(0, 1, 1, 1), r"its 'out.2.weight' has shape \(0, 1, 1, 1\)"),
@@ -239,7 +239,7 @@ def test_an_openai_checkpoint_of_odd_tensors_is_refused(tmp_path: Path) -> None:
     ):
         torch.save({**good, name: tensor}, tmp_path / "ema.pt")
         with pytest.raises(UnsupportedModelError, match=match) as refusal:
-            readers.read_openai(tmp_path)
+            model_files.read_openai(tmp_path)
         assert str(tmp_path / "ema.pt") in str(refusal.value)
 
 

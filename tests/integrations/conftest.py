@@ -40,3 +40,5 @@ else:
     for package in (diffusers, transformers):
         package.utils.logging.set_verbosity_error()
         package.utils.logging.disable_progress_bar()
+
+    from saved_folders import folder, saved  # noqa: F401  # fixtures

@@ -181,7 +181,7 @@ class OurNoise:
 
 
 def test_a_scheduler_samples_with_what_its_schedules_are_for():
-    """DPM-Solver++ 2M step by step against `dpstride.sample`, whose formula tests/test_trajectory.py checks."""
+    """DPM-Solver++ 2M step by step against `dpstride.sample`, whose formula tests/objectives/test_trajectory.py checks."""
     chosen = schedules(short_linear(), sampler="dpmpp_2m")
     scheduler = make(schedules=chosen)
     assert scheduler.sampler == "dpmpp_2m"

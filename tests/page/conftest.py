@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from browser import Browser
 from folders import run_demo
+from shown import comparison, schedules  # noqa: F401  # fixtures
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-import json
 import sys
 import textwrap
 import types
@@ -17,51 +16,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from edited_models import PROCESS, Net, StopError, T, denoiser_of, edited, run
 from torch import Tensor, nn
 
-from dpstride import Denoiser, ForwardProcess, Statistics, estimate, estimate_trajectory, even_stride
-from dpstride.adaptive.loop import estimate_adaptively
+from dpstride import Denoiser, Statistics, estimate, estimate_trajectory, even_stride
 from dpstride.cli import _run
 from dpstride.evaluate.features.extractor import FeatureExtractor
 from dpstride.evaluate.sampling import Chain
 from dpstride.evaluate.stream import sample_features, sample_stream
-from dpstride.runs import progress
-from dpstride.runs.behaviour import Behaviour, sketch
-from dpstride.runs.identity import OtherWorkError, check_identity
-from dpstride.runs.storage import read_arrays, write_arrays
-from dpstride.statistics.artefact import read_safetensors, write_safetensors
+from dpstride.runs.identity import OtherWorkError
 from dpstride.statistics.probes import EVALUATIONS
-from dpstride.statistics.spots import SPOTS, Kept
+from dpstride.statistics.spots import SPOTS
 from mixture_model import write_mixture
 from small_network import assert_identical
 
 pytestmark = pytest.mark.attack("edited models on resume, reuse and in workers")
-
-T, SHAPE = 12, (3, 4)
-PROCESS = ForwardProcess.linear(T)
-IMAGES = torch.randint(0, 256, (9, *SHAPE), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 OTHERWISE = (
     r"holds work of a model that behaves otherwise: on the same inputs the network's output differs by \S+ of its size at "
     r"t = \d+, where rounding may reach \S+ \(float\d+\), though its weights are the same: its code, its attributes or its "
     r"settings have changed\. Undo that to go on\. (Give another output|Estimate without reuse)"
 )
-
-
-class Net(nn.Module):
-    """Three layers that a test may edit in any way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.inward, self.outward = nn.Linear(4, 16), nn.Linear(16, 4)
-        self.activation: nn.Module = nn.SiLU()
-        self.gain = 1.0
-        self.register_buffer("table", torch.ones(4), persistent=False)
-        self.unused = nn.Parameter(torch.zeros(3))
-
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        hidden = self.activation(self.inward(x) + time[:, None, None] / T)
-        return self.gain * self.outward(hidden) * self.table
 
 
 class Edited(Net):
@@ -126,12 +100,6 @@ def by_code(source: str) -> Callable[[Tensor, Tensor], Tensor]:
     return names["network"]  # type: ignore[no-any-return]
 
 
-def edited(change: Callable[[Net], object]) -> Net:
-    net = Net()
-    change(net)
-    return net
-
-
 def deep(offset: float) -> Holder:
     holder = Holder(Slots(Net(), offset))
     for _ in range(9):
@@ -158,38 +126,6 @@ EDITS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: by_code("def network(x, time):\n    return x * (0.6 if 'a' in {'a', 'b'} else 1)"),
     ),
 }
-
-
-def denoiser_of(network: Any, **options: Any) -> Denoiser:
-    return Denoiser(network, PROCESS, **({"predicts": "x0", "clip": None, "shape": SHAPE} | options))
-
-
-def run(denoiser: Denoiser, **options: Any) -> Statistics:
-    return estimate(denoiser, IMAGES, progress=False, **({"batch_size": 4} | options))
-
-
-class StopError(Exception):
-    pass
-
-
-@pytest.fixture
-def stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[[Denoiser, Path], None]:
-    """Begins an estimate and stops it after its first unit."""
-
-    def begin(denoiser: Denoiser, path: Path) -> None:
-        write = progress.Progress.write
-
-        def writes(self: progress.Progress, key: str, arrays: Any) -> None:
-            write(self, key, arrays)
-            raise StopError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(progress.Progress, "write", writes)
-            with pytest.raises(StopError):
-                run(denoiser, checkpoint=path)
-        assert path.with_name(path.name + ".progress").is_dir()
-
-    return begin
 
 
 # --- an edited model ----------------------------------------------------------------------------------------------------
@@ -391,260 +327,3 @@ def test_trajectories_of_an_edited_model_are_refused(tmp_path: Path) -> None:
     again = estimate_trajectory(named, 3, progress=False, checkpoint=tmp_path / "t")
     np.testing.assert_array_equal(again.deviation, found.deviation)
     assert again.behaviour == found.behaviour
-
-
-# --- files without a record, and records -----------------------------------------------------------------------------------
-
-
-def test_statistics_without_a_record_are_read_but_not_gone_on_from(
-    tmp_path: Path, stopped: Callable[[Denoiser, Path], None]
-) -> None:
-    """As version 0.1.0 wrote them."""
-    path = tmp_path / "old"
-    run(denoiser_of(Net()), checkpoint=path)
-    tensors, metadata = read_safetensors(path)
-    del metadata["behaviour"]
-    write_safetensors(path, tensors, metadata)
-    old = Statistics.load(path)
-    assert old.behaviour is None
-    message = r"does not say how its model behaved .*could be mixed in\. "
-    with pytest.raises(OtherWorkError, match=message + "Give another output, or remove it"):
-        run(denoiser_of(Net()), checkpoint=path)
-    with pytest.raises(OtherWorkError, match=message + "Estimate without reuse"):
-        run(denoiser_of(Net()), reuse=old)
-    stopped(denoiser_of(Net()), tmp_path / "begun")
-    (shard,) = (tmp_path / "begun.progress").glob("*.safetensors")
-    arrays, header = read_arrays(shard)
-    identity = json.loads(header["identity"])
-    del identity["behaviour"], header["sha256"]
-    write_arrays(shard, arrays, header | {"identity": json.dumps(identity)})
-    with pytest.raises(OtherWorkError, match=message):
-        run(denoiser_of(Net()), checkpoint=tmp_path / "begun")
-
-
-def record(**changes: Any) -> Behaviour:
-    known = run(denoiser_of(Net())).behaviour
-    assert known is not None
-    return Behaviour.from_dict(known.to_dict() | changes)
-
-
-def test_another_device_may_round_more_and_is_named() -> None:
-    here = record()
-    moved = [[1.001 * number for number in each] for each in here.sketches]
-    far = [[1.05 * number for number in each] for each in here.sketches]
-    assert "differs by 0.001 of its size" in (here.difference(record(sketches=moved)) or "")
-    assert here.difference(record(sketches=moved, device="cuda Some Card")) is None
-    assert here.difference(record(sketches=moved, torch="99.0")) is None
-    told = here.difference(record(sketches=far, device="cuda Some Card")) or ""
-    assert "0.05 of its size" in told
-    assert "may reach 0.01 (float32, on cuda Some Card with torch" in told
-    assert here.difference(record(sketches=moved, rounding=3e-4)) is None  # measured: four times that is allowed
-
-
-def test_rounding_cannot_add_up_over_runs() -> None:
-    """Each run is compared with the first one's record, which goes on."""
-    first = {"behaviour": record().to_dict()}
-    steps = [{"behaviour": record(sketches=[[k * n for n in each] for each in record().sketches]).to_dict()}
-             for k in (1.000006, 1.000012)]  # fmt: skip
-    kept = check_identity("f", first, steps[0])
-    assert kept == first
-    with pytest.raises(OtherWorkError, match="behaves otherwise"):
-        check_identity("f", kept, steps[1])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"sizes": [1.0]},
-        {"t": "1"},
-        {"rounding": float("nan")},
-        {"precision": "int8"},
-        {"sketches": [[0.0]] * 4},
-        {"x": 1},
-    ],
-)
-def test_a_damaged_record_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"record of a model's behaviour|, not"):
-        record(**change)
-
-
-@pytest.mark.parametrize("size", [1, 63, 64, 1000])
-def test_a_sketch_keeps_distances(size: int) -> None:
-    """Exactly up to 64 numbers; beyond, of 64 sums, to a fifth in the mean over pairs."""
-    rng = np.random.default_rng(size)
-    ratios = []
-    for _ in range(40):
-        a, b = rng.standard_normal((2, size))
-        ratios.append(float(np.linalg.norm(np.subtract(sketch(a), sketch(b))) / np.linalg.norm(a - b)))
-    assert np.mean(ratios) == pytest.approx(1.0, rel=1e-12 if size <= 64 else 0.05)
-    assert min(ratios) > 0.6
-
-
-# --- honest networks that must be known again ---------------------------------------------------------------------------
-
-
-class Noting:
-    """Keeps a tensor for every time that it has met."""
-
-    def __init__(self) -> None:
-        self.cache: dict[int, Tensor] = {}
-
-    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
-        waves = [self.cache.setdefault(int(t), torch.sin(torch.tensor(float(t)))) for t in time]
-        return 0.5 * x * (1.0 + 0.1 * torch.stack(waves).reshape(-1, 1, 1).to(x))
-
-
-class Remembering:
-    """Keeps its last input, and a grid of the last shape."""
-
-    last: Tensor | None = None
-    grid: Tensor | None = None
-
-    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
-        self.last = x
-        if self.grid is None or self.grid.shape != x.shape:
-            self.grid = torch.linspace(0, 1, x.shape[-1]).expand(x.shape).clone().to(x)
-        return 0.5 * x + 0.01 * self.grid
-
-
-class Growing(nn.Module):
-    """Has a buffer, not persistent, that grows with the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor(0.5))
-        self.register_buffer("positions", torch.zeros(0), persistent=False)
-
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        if len(self.positions) < len(x):
-            self.register_buffer("positions", torch.arange(len(x) * 1.0), persistent=False)
-        return self.weight * x
-
-
-NAMES = np.array(["cat", "dog"], dtype=object)
-
-
-def naming(x: Tensor, time: Tensor) -> Tensor:
-    return 0.5 * x + 0.0 * len(NAMES)
-
-
-@pytest.mark.parametrize("make", [Noting, Remembering, Growing, lambda: naming])
-def test_what_a_network_keeps_beside_its_weights_does_not_count(make: Callable[[], Any], tmp_path: Path) -> None:
-    def model() -> Denoiser:
-        return Denoiser(make(), PROCESS, predicts="x0")
-
-    path = tmp_path / "s.safetensors"
-    one = model()
-    before = one.fingerprint
-    few = estimate(one, IMAGES, indices=[1, 5, T], checkpoint=path, progress=False)
-    assert one.fingerprint == before
-    every = estimate(one, IMAGES, checkpoint=path, progress=False)  # the same object, after it has run
-    again = estimate(model(), IMAGES, reuse=few, batch_size=3, progress=False)  # another one, of another process, say
-    np.testing.assert_allclose(again.squared_error, every.squared_error, rtol=1e-5)
-    estimate_adaptively(model(), IMAGES, progress=False)
-
-
-def test_a_wrapper_around_the_same_weights_does_not_count() -> None:
-    few = estimate(Denoiser(Net(), PROCESS, predicts="x0"), IMAGES, indices=[1, T], progress=False)
-    estimate(Denoiser(nn.DataParallel(Net()), PROCESS, predicts="x0"), IMAGES, reuse=few, progress=False)
-
-
-def test_probes_look_at_samples_of_different_conditioning() -> None:
-    """One label for the whole batch is found out even where most samples share a label."""
-    labels = torch.zeros(48, dtype=torch.long)
-    labels[5:12], labels[20:28] = 3, 7
-    images = IMAGES[torch.arange(48) % len(IMAGES)]
-    one = Denoiser(lambda x, time, y: 0.5 * x + 0.05 * y[0], PROCESS, predicts="x0")
-    with pytest.raises(ValueError, match=r"depends on the other samples in its batch|another output in a batch of two"):
-        estimate(one, (images, labels), progress=False)
-    each = Denoiser(lambda x, time, y: 0.5 * x + 0.05 * y.reshape(-1, 1, 1), PROCESS, predicts="x0")
-    estimate(each, (images, labels), progress=False)
-
-
-# --- edits that spare the probes ------------------------------------------------------------------------------------------
-
-PROBED = (1, 4, 8, 12)  # grid indices of the probes on this grid
-ELSEWHERE = (
-    r"holds work of a model that behaves otherwise: computed again, at t = (2|3|5|6|7|9|10|11) the (error of x0_hat|sum of "
-    r"phi) on sample \d is \S+ and not \S+, where rounding may change it by \S+ \(float\d+\), though its weights and its "
-    r"outputs on the probes are the same: .* have changed\. Undo that to go on\. (Give another output|Estimate without reuse)"
-)
-
-
-def sparing(net: Callable[[Tensor, Tensor], Tensor], change: Callable[[Tensor], Tensor]) -> Any:
-    """The network, changed wherever the probes do not look."""
-
-    def edited(x: Tensor, time: Tensor) -> Tensor:
-        out = net(x, time)
-        probed = torch.isin(time, torch.tensor(PROBED) - 1)
-        return torch.where(probed.reshape(-1, *[1] * (x.ndim - 1)), out, change(out))
-
-    return edited
-
-
-def learned(x: Tensor, time: Tensor) -> Tensor:
-    return torch.cat([torch.tanh(x), 0.2 * torch.cos(x)], 1)
-
-
-SPARING: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "x0": (sparing(Net(), lambda out: out), sparing(Net(), lambda out: 1.01 * out), {}),
-    "eps": (
-        sparing(Net(), lambda out: out),
-        sparing(Net(), lambda out: out + 1e-3),
-        {"predicts": "eps", "clip": (-1e3, 1e3)},
-    ),
-    "v, clipped": (
-        sparing(Net(), lambda out: out),
-        sparing(Net(), lambda out: 0.99 * out),
-        {"predicts": "v", "clip": (-1.0, 1.0)},
-    ),
-    "variance": (
-        learned,
-        sparing(learned, lambda out: torch.cat([out[:, :3], 1.01 * out[:, 3:]], 1)),
-        {"variance": "learned_range"},
-    ),
-    "not finite": (sparing(Net(), lambda out: out), sparing(Net(), lambda out: out * torch.nan), {}),
-}
-
-
-@pytest.mark.parametrize("edit", SPARING)
-def test_an_edit_that_spares_the_probes_is_found_in_rows_that_are_taken_over(
-    edit: str, tmp_path: Path, stopped: Callable[[Denoiser, Path], None]
-) -> None:
-    before, after, options = SPARING[edit]
-    assert tuple(sorted(run(denoiser_of(before, **options)).behaviour.t)) == PROBED  # type: ignore[union-attr]
-    begun, done = tmp_path / "begun", tmp_path / "done"
-    stopped(denoiser_of(before, **options), begun)
-    finished = run(denoiser_of(before, **options), checkpoint=done)
-    for where in ({"checkpoint": begun}, {"checkpoint": done}, {"reuse": finished, "indices": [1, 5, T]}):
-        with pytest.raises(OtherWorkError, match=ELSEWHERE):
-            run(denoiser_of(after, **options), **where)
-    # The unedited model goes on, at any batch size.
-    assert_identical(run(denoiser_of(before, **options), checkpoint=begun), finished)
-    for batch_size in (1, 3, 64):
-        assert_identical(run(denoiser_of(before, **options), checkpoint=done, batch_size=batch_size), finished)
-
-
-def test_every_row_can_be_drawn_and_draws_are_spread_over_all() -> None:
-    kept = Kept.of_statistics(run(denoiser_of(Net())))
-    drawn = [kept.draw(6) for _ in range(200)]
-    assert {int(t) for times, _ in drawn for t in times} == set(range(1, T + 1))
-    assert {int(column) for _, columns in drawn for column in columns} == set(range(9))
-    for times, _ in drawn:  # one of every two rows, since there are 12
-        assert [(int(t) - 1) // 2 for t in times] == list(range(6))
-
-
-def test_an_edit_at_one_t_for_half_of_all_samples_is_found_sooner_or_later() -> None:
-    """Sixteen places hold t = 2 once at least, and half of all samples: two hundred runs cannot all miss it."""
-    known = run(denoiser_of(Net()))
-
-    def edited(x: Tensor, time: Tensor, net: Net = Net()) -> Tensor:  # noqa: B008
-        out = net(x, time)
-        return torch.where((time == 1)[:, None, None] & (x.mean((1, 2), keepdim=True) > 0), out + 1e-2, out)
-
-    def again_and_again() -> None:
-        for _ in range(200):
-            run(denoiser_of(edited), reuse=known)
-
-    with pytest.raises(OtherWorkError, match="behaves otherwise: computed again, at t = 2"):
-        again_and_again()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 from scipy.stats import norm
 from torch import Tensor
 
-from dpstride import Denoiser, ForwardProcess, Statistics, StatisticsFileError, estimate
-from dpstride.runs.storage import read_arrays, write_arrays
+from dpstride import Denoiser, ForwardProcess, Statistics, estimate
 from dpstride.statistics import artefact
 from dpstride.statistics.bins import chebyshev_matrix, chebyshev_nodes
 from dpstride.statistics.data import Samples
@@ -315,219 +310,10 @@ def test_conditioning_reaches_the_network_with_its_samples() -> None:
         np.testing.assert_allclose(found.squared_error[3], rest.numpy(), rtol=1e-12)
 
 
-# --- noise ------------------------------------------------------------------------------------------------------------
-
-SEEDS = st.one_of(st.integers(0, 100), st.sampled_from([2**32, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]))
-
-
-@given(SEEDS, st.sampled_from(["forward", "prior", "reverse"]), st.integers(0, 4000), st.integers(0, 10**6))
-def test_noise_depends_on_its_name_only(seed: int, purpose: Any, step: int, first: int) -> None:
-    """Philox with key (seed, step) and counter (·, ·, purpose, sample), drawn afresh for each sample."""
-    batch = standard_normal(seed, purpose, step, first, 3, (2, 5))
-    number = {"forward": 0, "prior": 1, "reverse": 2}[purpose]
-    for row in range(3):
-        key = np.array([seed, step], dtype=np.uint64)
-        bits = np.random.Philox(key=key, counter=np.array([0, 0, number, first + row], dtype=np.uint64))
-        np.testing.assert_array_equal(batch[row].flatten(), np.random.Generator(bits).standard_normal(10))
-
-
-def test_no_two_streams_are_alike() -> None:
-    names = [
-        (seed, purpose, step, sample)
-        for seed in (0, 1, 2**63, 2**63 + 1, 2**64 - 1)
-        for purpose in ("forward", "prior", "reverse")
-        for step in (0, 1, 1000)
-        for sample in (0, 1, 70000)
-    ]
-    draws = [standard_normal(seed, purpose, step, sample, 1, (2,)) for seed, purpose, step, sample in names]  # type: ignore[arg-type]
-    assert len({tuple(draw.flatten().tolist()) for draw in draws}) == len(names)
-
-
-def test_noise_is_standard_normal_and_uncorrelated_between_samples_and_steps() -> None:
-    """n = 200,000: means within 5/sqrt(n), squares within 5 sqrt(2/n), correlations of neighbours within 5/sqrt(n)."""
-    here = standard_normal(7, "forward", 3, 0, 2000, (100,)).numpy()
-    above = standard_normal(7, "forward", 4, 0, 2000, (100,)).numpy()
-    n = here.size
-    assert abs(here.mean()) < 5 / math.sqrt(n)
-    assert abs((here**2).mean() - 1.0) < 5 * math.sqrt(2 / n)
-    assert abs((here[1:] * here[:-1]).mean()) < 5 / math.sqrt(n)
-    assert abs((here * above).mean()) < 5 / math.sqrt(n)
-
-
 def test_other_seeds_give_other_statistics_and_the_same_seed_the_same() -> None:
     assert_identical(run(seed=1), run(seed=1))
     assert_identical(run(seed=np.int64(1)), run(seed=1))  # type: ignore[arg-type]
     assert (run(seed=1).squared_error[1:] != run(seed=2).squared_error[1:]).all()
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["linear", "thinned", "rectified_flow", "ve"])
-def test_every_field_comes_back_from_its_file(kind: str, learned: bool, name: str, tmp_path: Path) -> None:
-    process = {
-        "linear": PROCESS,
-        "thinned": PROCESS.subset([2, 5]),
-        "rectified_flow": ForwardProcess.rectified_flow(3),
-        "ve": ForwardProcess.ve([0.0, 0.5, 7.0]),
-    }[name]
-    saved = run(kind, denoiser=denoiser_of(learned, process, name="mine"), seed=5, samples=6)
-    path = tmp_path / "new folder" / "statistics.safetensors"
-    saved.save(path)
-    loaded = Statistics.load(path)
-    assert_identical(loaded, saved)
-    assert loaded.process.fingerprint == saved.process.fingerprint
-    assert (loaded.process.name, loaded.process.kind) == (saved.process.name, saved.process.kind)
-    assert loaded.data_range == saved.data_range
-    assert (loaded.model, loaded.data, loaded.version) == (saved.model, saved.data, saved.version)
-    assert loaded.model["name"] == "mine"
-    assert [p.name for p in path.parent.iterdir()] == [path.name]  # no temporary file stays
-
-
-def test_levels_with_their_own_range_come_back(tmp_path: Path) -> None:
-    data = torch.arange(12).reshape(4, 3)
-    saved = estimate(denoiser_of(clip=(0, 2)), data, data_range=("levels", 12, 0, 2), progress=False)
-    saved.save(tmp_path / "s")
-    assert Statistics.load(tmp_path / "s").data_range == artefact.DataRange(12, 0.0, 2.0)
-
-
-@pytest.fixture(scope="module")
-def whole_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("statistics") / "whole"
-    run(learned=True, samples=4).save(path)
-    return path.read_bytes()
-
-
-def test_a_truncated_file_is_refused_wherever_it_was_cut(whole_file: bytes, tmp_path: Path) -> None:
-    header = 8 + int.from_bytes(whole_file[:8], "little")
-    cuts = {0, 1, 7, 8, 9, header - 1, header, header + 1, len(whole_file) - 1}
-    cuts |= {int(c) for c in np.linspace(10, len(whole_file) - 2, 60)}
-    path = tmp_path / "cut"
-    for cut in sorted(cuts):
-        path.write_bytes(whole_file[:cut])
-        with pytest.raises(
-            StatisticsFileError,
-            match=r"cut: not a whole safetensors file .* no statistics file, or a truncated or damaged one",
-        ):
-            Statistics.load(path)
-    path.write_bytes(whole_file)
-    Statistics.load(path)
-
-
-def test_a_flipped_bit_is_found_wherever_it_is(whole_file: bytes, tmp_path: Path) -> None:
-    """What is still read is what was written: white space of the header may change and mean the same."""
-    header = 8 + int.from_bytes(whole_file[:8], "little")
-    path, expected = tmp_path / "flipped", run(learned=True, samples=4)
-    places = [*range(0, header, 5), *np.linspace(header, len(whole_file) - 1, 100).astype(int).tolist()]
-    read = 0
-    for place in places:
-        damaged = bytearray(whole_file)
-        damaged[place] ^= 1 << (place % 7)
-        path.write_bytes(bytes(damaged))
-        try:
-            found = Statistics.load(path)
-        except StatisticsFileError:
-            continue
-        assert_identical(found, expected)
-        read += 1
-    assert read < 10
-
-
-def test_a_damaged_file_tells_the_remedy(whole_file: bytes, tmp_path: Path) -> None:
-    damaged = bytearray(whole_file)
-    damaged[-4] ^= 1
-    (tmp_path / "flipped").write_bytes(bytes(damaged))
-    with pytest.raises(StatisticsFileError, match=r"flipped: its contents do not match its checksum\. .*remove it and"):
-        Statistics.load(tmp_path / "flipped")
-
-
-def rewrite(
-    source: Path,
-    target: Path,
-    header: dict[str, str] | None = None,
-    metadata: dict[str, Any] | None = None,
-    change: Callable[[dict[str, Array]], Any] = lambda tensors: None,
-) -> None:
-    """A file with other contents and the checksum that belongs to them."""
-    tensors, found = read_arrays(source)
-    change(tensors)
-    if metadata is not None:
-        found["metadata"] = json.dumps(json.loads(found["metadata"]) | metadata)
-    del found["sha256"]
-    write_arrays(target, tensors, found | (header or {}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"header": {"format": "pt"}}, r"format 'pt' is not 'dpstride-statistics'; it is not a statistics file"),
-        ({"header": {"format_version": "1"}}, r"format version 1 is not 2; estimate again .* version that wrote it"),
-        ({"header": {"metadata": "{"}}, r"not valid statistics"),
-        ({"header": {"metadata": "[]"}}, r"not valid statistics"),
-        ({"header": {"metadata": "{}"}}, r"not valid statistics \(KeyError\('process'\)\)\. The file is damaged"),
-        ({"change": lambda tensors: tensors.pop("evaluated")}, r"KeyError\('evaluated'\)"),
-        ({"metadata": {"data_range": "int7"}}, r"not valid statistics .*data_range must be"),
-        ({"metadata": {"dims": "many"}}, r"not valid statistics"),
-        (
-            {"metadata": {"data": {"samples": 10**15}}},
-            r"squared_error has shape \(10, 4\), not \(10, 1000000000000000\)",
-        ),
-        ({"metadata": {"data": {"samples": 4, "skipped": [7]}}}, r"not valid statistics"),
-        ({"metadata": {"data": {"samples": 4, "skipped": "all"}}}, r"not valid statistics"),
-        (
-            {"change": lambda tensors: tensors.pop("squared_error")},
-            r"not valid statistics \(KeyError\('squared_error'\)\)",
-        ),
-        ({"change": lambda tensors: tensors.pop("residual_bins.bins")}, r"KeyError\('residual_bins\.bins'\)"),
-        (
-            {"change": lambda tensors: tensors.update(decoder_upper=tensors["decoder_upper"][1:])},
-            r"decoder_upper has shape \(9, 4\), not \(10, 4\)",
-        ),
-        (
-            {"change": lambda tensors: tensors.update({"process.g": tensors["process.g"][::-1].copy()})},
-            r"not valid statistics .*clean data",
-        ),
-        (
-            {
-                "change": lambda tensors: tensors.update(
-                    {"residual_bins.offsets": tensors["residual_bins.offsets"][::-1].copy()}
-                )
-            },
-            r"not valid statistics",
-        ),
-    ],
-)
-def test_other_formats_versions_and_contents_are_refused(
-    changes: dict[str, Any], message: str, whole_file: bytes, tmp_path: Path
-) -> None:
-    (tmp_path / "whole").write_bytes(whole_file)
-    rewrite(tmp_path / "whole", tmp_path / "changed", **changes)
-    with pytest.raises(StatisticsFileError, match=message):
-        Statistics.load(tmp_path / "changed")
-
-
-def test_what_is_no_safetensors_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("once upon a time " * 100)
-    with pytest.raises(StatisticsFileError, match="not a whole safetensors file"):
-        Statistics.load(tmp_path / "text")
-    save_file({"weight": np.zeros(3)}, tmp_path / "model")
-    with pytest.raises(StatisticsFileError, match=r"format None is not 'dpstride-statistics'"):
-        Statistics.load(tmp_path / "model")
-    for missing in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(StatisticsFileError, match="there is no such file"):
-            Statistics.load(missing)
-
-
-def test_statistics_of_one_process_are_not_used_with_another() -> None:
-    statistics = run()
-    statistics.check_process(ForwardProcess.linear(9))
-    for other in (ForwardProcess.cosine(9), ForwardProcess.linear(8), PROCESS.subset([3, 9])):
-        with pytest.raises(
-            ValueError, match=r"estimated on the process 'linear' \(T = 9.*not on .*Estimate them again"
-        ):
-            statistics.check_process(other)
 
 
 # --- bad input and warnings -------------------------------------------------------------------------------------------
