@@ -80,6 +80,8 @@ _HOME = {
     "optimise_masked": "masked.pipeline",
     "TokenLikelihood": "masked.evaluate",
     "bits_per_token": "masked.evaluate",
+    "compare_masked": "masked.comparison",
+    "MaskedComparison": "masked.comparison",
     "sample_masked": "masked.sampling",
     "load_masked_lm": "integrations.masked_lm",
     "load_model": "integrations.loading",
@@ -110,6 +112,8 @@ if TYPE_CHECKING:
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
     from .integrations.masked_lm import load_masked_lm as load_masked_lm
+    from .masked.comparison import MaskedComparison as MaskedComparison
+    from .masked.comparison import compare_masked as compare_masked
     from .masked.costs import MaskedCosts as MaskedCosts
     from .masked.costs import binomial_costs as binomial_costs
     from .masked.costs import masked_costs as masked_costs

@@ -14,10 +14,11 @@ from click.testing import CliRunner
 
 import dpstride
 from dpstride.reading.limits import UnreadableFileError
+from dpstride.reading.plain import read_text
 from dpstride.training.command import train_command
 from dpstride.training.loop import Pace
 from dpstride.training.masked.settings import MaskedTrainingSettings
-from dpstride.training.masked.text import read_text, split_text
+from dpstride.training.masked.text import split_text
 from dpstride.training.masked.train import MaskedRun, masked_losses, train_masked
 from dpstride.zoo.characters import ALPHABET, Architecture, decode, encode, load_characters, passages
 

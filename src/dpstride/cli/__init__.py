@@ -33,6 +33,7 @@ from .report import report_command
 from .sample import sample_command
 from .solve import solve_command
 from .study import study_command
+from .unmask import unmask_command
 from .user_errors import place_of
 
 INTERRUPTED = 130
@@ -53,6 +54,7 @@ def cli() -> None:
 
 for _command in (
     find_command,
+    unmask_command,
     demo_command,
     check_command,
     estimate_command,

@@ -36,6 +36,7 @@ def estimate_masked(
     seed: int = 0,
     *,
     batch_size: int = 64,
+    length: int | None = None,
     counts: Iterable[int] | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -51,7 +52,8 @@ def estimate_masked(
         samples: how many samples to use, the first; all when None.
         seed: random seed of the masks. The result does not depend on batch_size or on the order of work.
         batch_size: samples per network pass.
-        counts: numbers of masked tokens where the network runs, the longest sample's among them; every one when None.
+        length: tokens of the grid; the longest sample's when None. Samples of other sizes have the same share masked.
+        counts: numbers of masked tokens where the network runs, ``length`` among them; every one when None.
             Schedules then visit these only.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result. Until it is complete, finished work is kept in the folder ``checkpoint.progress``;
@@ -59,7 +61,8 @@ def estimate_masked(
     """
     how, tokens = Execution(seed, batch_size, progress, checkpoint), Tokens.read(data, samples)
     try:
-        return _Work(denoiser, tokens, how, counts).statistics()
+        process = MaskedProcess(int(tokens.sizes.max()) if length is None else length, counts)
+        return _Work(denoiser, tokens, how, process).statistics()
     except BaseException as error:
         current().fail(error)
         raise
@@ -68,9 +71,9 @@ def estimate_masked(
 class _Work:
     """One call of `estimate_masked`, in each process of a launch; only the main one has files."""
 
-    def __init__(self, denoiser: MaskedDenoiser, tokens: Tokens, how: Execution, counts: Iterable[int] | None) -> None:
+    def __init__(self, denoiser: MaskedDenoiser, tokens: Tokens, how: Execution, process: MaskedProcess) -> None:
         tokens.check(denoiser)
-        self.process, self.how, self.workers = MaskedProcess(int(tokens.sizes.max()), counts), how, current()
+        self.process, self.how, self.workers = process, how, current()
         self.passes = MaskedPasses(denoiser.on_grid(self.process), tokens, how)
         # Probed on the whole grid, so that the same model behaves the same whatever the counts.
         whole = denoiser.on_grid(MaskedProcess(self.process.length))
@@ -79,6 +82,7 @@ class _Work:
             "kind": "masked",
             "model": denoiser.describe(),
             "data": {"fingerprint": tokens.fingerprint, "samples": len(tokens)},
+            "length": process.length,
             "seed": how.seed,
             "version": __version__,
             "behaviour": self.probed.behaviour.to_dict(),

@@ -30,8 +30,8 @@ class MaskedStatistics:
     Attributes:
         process: the grid of counts.
         nats: [T + 1, N], the mean −ln p of a sample's masked tokens at each grid index; row 0 is 0.
-        sizes: [N], tokens of each sample that are generated; a sample of fewer than the process's length has the same share of
-            them masked, rounded half up.
+        sizes: [N], tokens of each sample that are generated; one of another number than the process's length has the same share
+            of them masked, rounded half up.
         sequence: [N], the sequence that a sample is of; standard errors take sequences for independent.
         identity: model, data, seed and behaviour, by which the work is known again.
     """
@@ -121,8 +121,8 @@ def _from_arrays(arrays: Arrays, metadata: dict[str, Any]) -> MaskedStatistics:
         raise ValueError("its arrays have shapes that do not belong together")
     if nats.dtype != np.float64 or not np.isfinite(nats).all() or nats.min() < 0.0:
         raise ValueError("costs must be finite and not negative")
-    if {sizes.dtype.kind, sequence.dtype.kind} != {"i"} or sizes.min() < 1 or sizes.max() > process.length:
-        raise ValueError(f"sizes must lie in 1 … {process.length}")
+    if {sizes.dtype.kind, sequence.dtype.kind} != {"i"} or sizes.min() < 1:
+        raise ValueError("sizes must be whole numbers of at least 1")
     if not isinstance(metadata["identity"], dict) or not isinstance(metadata["identity"].get("model", {}), dict):
         raise ValueError("its identity must be an object")
     return MaskedStatistics(process, nats, sizes.astype(np.int64), sequence.astype(np.int64), metadata["identity"])

@@ -1,6 +1,9 @@
-"""Stage 4. Unmasking schedules made by hand or published, with which the best are compared."""
+"""Stage 4. Unmasking schedules made by hand or published, with which the best are compared: rules in one record each."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +16,7 @@ from .statistics import MaskedStatistics
 def even_unmasking(length: int, budget: int) -> MaskedSchedule:
     """As many tokens in every round, up to one: ``length`` · (K − i)/K are masked after round i, rounded half up."""
     _check(length, budget)
-    return _falling(length, (np.arange(budget, -1, -1) * length) / budget, "even")
+    return _falling(length, (np.arange(budget, -1, -1) * length) / budget, EVEN)
 
 
 def cosine_unmasking(length: int, budget: int) -> MaskedSchedule:
@@ -37,6 +40,34 @@ def linear_times(budget: int) -> BinomialSchedule:
     """Even times from 1 to 0, as MDLM takes them: binomial numbers, which are even on average only."""
     whole_number(budget, "The budget must be a whole number of rounds, at least 1")
     return BinomialSchedule(tuple((np.arange(budget, -1, -1) / budget).tolist()), "linear_times")
+
+
+@dataclass(frozen=True)
+class UnmaskingRule:
+    """A rule that makes a schedule of any number of rounds, and how it is told and drawn.
+
+    Attributes:
+        words: its name in tables.
+        make: the schedule of so many rounds; from the statistics that choose the best ones too, where it needs any.
+        colour: of its curve.
+        line: matplotlib's style of its curve.
+        by_times: its numbers are binomial, which needs samples of one length.
+    """
+
+    words: str
+    make: Callable[[MaskedStatistics, int], MaskedSchedule | BinomialSchedule]
+    colour: str
+    line: str
+    by_times: bool = False
+
+
+EVEN = "even"
+RULES = {
+    EVEN: UnmaskingRule("evenly many", lambda given, K: even_unmasking(given.process.length, K), "#D55E00", ":"),
+    "cosine": UnmaskingRule("cosine", lambda given, K: cosine_unmasking(given.process.length, K), "#0072B2", "--"),
+    "entropy": UnmaskingRule("equal entropy", entropy_unmasking, "#CC79A7", "-."),
+    "linear_times": UnmaskingRule("even times", lambda given, K: linear_times(K), "#999999", "-", by_times=True),
+}
 
 
 def _falling(length: int, masked: npt.NDArray[np.float64], stride: str) -> MaskedSchedule:

@@ -165,6 +165,23 @@ class Tokens:
             )
 
 
+def split_samples(
+    data: Tokens, heldout: Tokens | None, samples: int, heldout_samples: int, *, seed: int = 0
+) -> tuple[Tokens, Tokens]:
+    """Samples that choose and samples that score, in random order: of two data sets, or disjoint parts of one.
+
+    Fewer than asked for are taken where there are not enough: all, or half of ``data`` to choose.
+    """
+    order = np.random.default_rng(seed).permutation(len(data)).tolist()
+    if heldout is not None:
+        other = np.random.default_rng(seed + 1).permutation(len(heldout)).tolist()
+        return data.take(order[:samples]), heldout.take(other[:heldout_samples])
+    if len(data) < 2:
+        raise ValueError("One sample cannot both choose a schedule and score it. Give more text, or held-out text.")
+    count = min(samples, len(data) // 2)
+    return data.take(order[:count]), data.take(order[count : count + heldout_samples])
+
+
 def _gathered(sequences: Any, lengths: Sequence[int] | None) -> tuple[Integers, Integers]:
     """Ids [N, n] and lengths [N], 0 behind the end of each."""
     if isinstance(sequences, (list, tuple)) and lengths is None:

@@ -53,8 +53,8 @@ def masked_command(
     import torch
 
     from dpstride.denoiser import NonFiniteError
+    from dpstride.reading.plain import read_text
     from dpstride.training.masked.settings import MaskedTrainingSettings
-    from dpstride.training.masked.text import read_text
     from dpstride.training.masked.train import PACE, train_masked
     from dpstride.zoo.characters import Architecture
 

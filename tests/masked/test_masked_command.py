@@ -1,0 +1,104 @@
+"""`dpstride unmask`: from a model and text to schedules, a held-out table and figures; resumed, and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from joints import topics
+
+import dpstride
+from dpstride.cli import _run
+from dpstride.masked.comparison import compare_masked
+from dpstride.options import BEST
+from dpstride.training.loop import Pace
+from dpstride.training.masked.settings import MaskedTrainingSettings
+from dpstride.training.masked.train import train_masked
+from dpstride.zoo.characters import Architecture
+
+TEXT = "the cat sat on the mat; the dog ate the hat. " * 60
+MODEL = """
+import numpy as np, torch
+from joints import topics
+import dpstride
+
+def model():
+    return topics().denoiser()
+
+def texts():
+    return dpstride.Tokens.of(topics().draw(60))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_tokens.py").write_text(MODEL)
+    return tmp_path
+
+
+def test_a_model_of_characters_from_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = MaskedTrainingSettings(steps=2, batch_size=4, architecture=Architecture(12, 16, 1, 2))
+    train_masked(TEXT, folder / "run", settings, pace=Pace(progress=False))
+    (folder / "book.txt").write_text(TEXT)
+    words = ["unmask", "run/model", "book.txt", "-o", "out", "--samples", "6", "--heldout-samples", "6"]
+    assert _run(words) == 0
+    printed = capsys.readouterr().out
+    assert "bits/token, held-out" in printed
+    assert "within 1 % of the best" in printed
+    files = {path.name for path in (folder / "out").iterdir()}
+    assert files >= {"schedules.json", "comparison.json", "table.txt", "bits_per_token.png", "rounds.svg"}
+    schedules = dpstride.MaskedScheduleSet.load(folder / "out" / "schedules.json")
+    assert schedules.budgets == list(range(1, 13))
+    before = (folder / "out" / "schedules.json").read_bytes()
+    assert _run([*words, "--quiet", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["curves"]) == {"even", "cosine", "entropy", "linear_times", BEST}
+    assert (folder / "out" / "schedules.json").read_bytes() == before
+    assert _run([*words, "--seed", "1"]) == 2
+    assert "holds other work" in capsys.readouterr().err
+
+
+def test_functions_and_arrays_of_ids(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("ids.npy", topics().draw(20, seed=5))
+    words = ["unmask", "own_tokens:model", "own_tokens:texts", "-o", "out", "--heldout", "ids.npy", "--quiet"]
+    assert _run([*words, "--max-budget", "4"]) == 0
+    assert dpstride.MaskedScheduleSet.load("out/schedules.json").budgets == [1, 2, 3, 4]
+    assert dpstride.MaskedStatistics.load("out/heldout.safetensors").samples == 20
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["none", "book.txt"], "there is no such folder, and it is not package.module:function"),
+        (["own_tokens:texts", "book.txt"], "must return a dpstride.MaskedDenoiser, not Tokens"),
+        (["own_tokens:model", "book.txt"], "this model has no tokenizer"),
+        (["own_tokens:model", "wrong.npy"], "ids lie in 0 … 2"),
+    ],
+)
+def test_mistakes_are_told_before_the_work(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    np.save("wrong.npy", np.full((4, 6), 7))
+    Path("book.txt").write_text(TEXT)
+    assert _run(["unmask", *words, "-o", "out"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_best_is_compared_on_samples_of_other_lengths_too() -> None:
+    joint: Any = topics()
+    model = dpstride.MaskedDenoiser(joint.network(), 3, 3, 6, pad_token=3)
+    prefixes = np.array([0, 1, 2, 3] * 5)
+    data = dpstride.Tokens.of(joint.draw(20), prefixes=prefixes)
+    heldout = dpstride.Tokens.of(joint.draw(10, seed=1), prefixes=2)
+    choosing = dpstride.estimate_masked(model, data, progress=False)
+    scoring = dpstride.estimate_masked(model, heldout, length=choosing.process.length, progress=False)
+    schedules = dpstride.masked_schedules(choosing)
+    found = compare_masked(schedules, scoring, choosing, [1, 3, 6])
+    assert set(found.curves) == {"even", "cosine", "entropy", BEST}
+    direct = dpstride.bits_per_token(model, heldout, schedules[1])
+    assert found.curves[BEST][1][0] == pytest.approx(direct.bits)  # one round has one way to be masked
