@@ -262,6 +262,13 @@ def test_the_command_is_kept_without_secrets(tmp_path: Path) -> None:
         "token=… -M api_key=…", "'token=…' -M 'api_key=…'"
     )
     assert "hf_abc" not in run.save(tmp_path).read_text()
+    for words in (
+        ["-Mtoken=hf_abc"],
+        ["--model-option=token=hf_abc"],
+        ["-M", "token = hf_abc"],
+        ["-M", "my_token=a\nhf_abc"],
+    ):
+        assert "hf_abc" not in Run.of(["find", *words], "m", "d", None).command
     assert Run.load(tmp_path / "run.json") == run
     assert {"python", "dpstride", "numpy", "torch"} <= set(run.versions)
 

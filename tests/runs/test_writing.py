@@ -164,6 +164,74 @@ def test_threads_write_files_of_their_own(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 10
 
 
+# --- folders that others write --------------------------------------------------------------------------------------------
+
+
+def fill_model(folder: Path, text: str, stop: BaseException | None = None) -> None:
+    with writing.atomic_folder(folder) as whole:
+        (whole / "config.json").write_text(text)
+        (whole / "unet").mkdir()
+        (whole / "unet" / "weights").write_text(text[:2])
+        if stop is not None:
+            raise stop
+        (whole / "unet" / "weights").write_text(text)
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("stop", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_folder_is_filled_whole_or_stays_as_it_was(stop: BaseException, tmp_path: Path) -> None:
+    fill_model(tmp_path / "model", "first")
+    write_text(tmp_path / "model" / "mine", "stays")
+    with pytest.raises((WriteError, KeyboardInterrupt)) as caught:
+        fill_model(tmp_path / "model", "second", stop)
+    if isinstance(stop, OSError):
+        assert "model: could not be written (No space left on device)" in str(caught.value)
+    assert files_below(tmp_path) == {"model/config.json": "first", "model/mine": "stays", "model/unet/weights": "first"}
+    fill_model(tmp_path / "model", "second")
+    assert files_below(tmp_path) == {
+        "model/config.json": "second",
+        "model/mine": "stays",
+        "model/unet/weights": "second",
+    }
+
+
+def test_a_temporary_folder_of_a_kill_goes_and_one_in_use_stays(tmp_path: Path) -> None:
+    left = tmp_path / ".dpstride-1-0.tmp"
+    (left / "unet").mkdir(parents=True)
+    (tmp_path / ".dpstride-1-1.tmp").symlink_to(tmp_path / "elsewhere")
+    with writing.atomic_folder(tmp_path / "model") as whole:
+        (whole / "file").write_text("whole")
+        remove_leftovers(tmp_path)
+        assert not left.exists()
+        assert whole.exists()
+    assert files_below(tmp_path) == {"model/file": "whole"}
+
+
+def test_an_exported_model_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """diffusers writes in place: a full disk left the weights of the new model cut off in the place of the old."""
+    from dpstride import ForwardProcess
+    from dpstride.training.export import export_model
+    from dpstride.training.network import build_network
+    from dpstride.training.objectives import setting_of
+
+    network, folder = build_network((1, 8, 8), False, channels=(8,), attention=()), tmp_path / "model"
+    export_model(network, ForwardProcess.cosine(8), setting_of("simple"), folder, facts={})
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("safetensors.torch.save_file", full)
+        patch.setattr("diffusers.models.modeling_utils.safetensors.torch.save_file", full)
+        with pytest.raises(WriteError, match=r"model: could not be written \(No space left on device\)"):
+            export_model(network, ForwardProcess.cosine(9), setting_of("simple"), folder, facts={})
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 # --- every result by its own road --------------------------------------------------------------------------------------
 
 
@@ -221,6 +289,7 @@ def in_place_writes(source: str) -> Iterator[tuple[int, str]]:
             or (name in ("open", "fdopen") and any(set(mode) & set("wax+") and len(mode) <= 3 for mode in modes))
             or (name in ("dump", "save") and owner in ("json", "np", "numpy", "pickle"))
             or (name == "save" and owner == "torch" and "file" not in map(ast.unparse, node.args))
+            or (name == "save_pretrained" and owner != "super()" and not ast.unparse(node.args[0]).startswith("whole"))
         ):
             yield node.lineno, ast.unparse(node)[:80]
 
@@ -247,6 +316,7 @@ def test_no_file_is_written_in_place(path: Path) -> None:
         "np.savez_compressed(path, x=x)",
         "json.dump(document, file)",
         "torch.save(state, path)",
+        "pipeline.save_pretrained(folder)",
     ],
 )
 def test_the_search_finds_such_lines(line: str) -> None:
@@ -254,7 +324,15 @@ def test_the_search_finds_such_lines(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["open(path)", "path.open('rb')", "write_text(path, text)", "schedules.save(path)", "np.save(file, x)"]
+    "line",
+    [
+        "open(path)",
+        "path.open('rb')",
+        "write_text(path, text)",
+        "schedules.save(path)",
+        "np.save(file, x)",
+        "pipeline.save_pretrained(whole / 'unet')",
+    ],
 )
 def test_the_search_lets_others_pass(line: str) -> None:
     assert not list(in_place_writes(line))

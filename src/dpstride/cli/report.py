@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runs.entries import check_entries
+from ..runs.folder import OURS
 from ..runs.lock import Lock, ProgressError, check_free
 from ..runs.writing import remove_leftovers, write_text
 from .console import emit
@@ -76,6 +78,8 @@ def _claimed(folder: Path, target: Path | None) -> Iterator[Path]:
         raise click.UsageError(
             f"{folder}: there is no such folder. Name one that `dpstride find`, `demo` or `study` wrote."
         )
+    for place in (folder, *([] if target is None else [target])):
+        check_entries(place, OURS)
     if target is not None and target.resolve() != folder.resolve():
         check_free(folder, PATIENCE)
         if (target / "schedules.json").exists():

@@ -21,6 +21,7 @@ from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
 from ..process import ForwardProcess
 from ..reading.checkpoints import read_checkpoint
 from ..reading.limits import UnreadableFileError
+from ..runs.writing import atomic_folder
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
 from .openai_flags import OpenAIFlags, Repository, preset_flags
 from .openai_weights import convert, unet_configuration
@@ -99,7 +100,8 @@ def save_as_diffusers(model: LoadedModel, folder: str | os.PathLike[str]) -> Non
         clip_sample=True,
         **_betas(denoiser.process),
     )
-    diffusers.DDPMPipeline(unet=network, scheduler=scheduler).save_pretrained(folder)
+    with atomic_folder(folder) as whole:
+        diffusers.DDPMPipeline(unet=network, scheduler=scheduler).save_pretrained(whole)
 
 
 class Plain:

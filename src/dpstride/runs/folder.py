@@ -19,6 +19,7 @@ from typing import Any
 from ..options import DEFAULT_OBJECTIVE
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
+from .entries import check_entries
 from .identity import differences
 from .lock import Lock
 from .record import Run
@@ -36,6 +37,11 @@ RESULTS = (
     "features/distances.json", "features/*.safetensors", "features/*.safetensors.progress",
 )  # fmt: skip
 STATISTICS = ("statistics.safetensors", "heldout.safetensors", "trajectory.safetensors")
+OURS = (
+    *RESULTS,
+    *STATISTICS,
+    *(f"{name}.progress" for name in STATISTICS),
+)  # everything that verbs write into a folder
 OF_VERBS = {
     "results.json": "study",
     "front.json": "find --objective mixed",
@@ -59,6 +65,8 @@ def claimed(output: Path, lock: Callable[[Path], Lock] = Lock) -> Iterator[None]
         return
     try:
         with lock(output) as taken:
+            if taken.folder == output:
+                check_entries(output, OURS)
             for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures"))):
                 remove_leftovers(folder)
             yield
@@ -157,20 +165,20 @@ def _other_results(output: Path, run: Run) -> Iterator[str]:
 def _record(path: Path) -> Run | None:
     """The record of the run that made the folder, if it says what it was (from version 0.2 on)."""
     with suppress(UnreadableFileError, OSError):
-        found = Run.load(path)
-        return found if found.identity else None
+        found = Run.load(path) if path.is_file() else None
+        return found if found is not None and found.identity else None
     return None
 
 
 def _belongings(output: Path) -> Iterator[Path]:
-    for pattern in (*RESULTS, *STATISTICS, *(f"{name}.progress" for name in STATISTICS)):
+    for pattern in OURS:
         yield from output.glob(pattern)
 
 
 def _run_of(path: Path) -> str | None:
     """The name of the run that wrote a result; None of one that has none, is damaged or not there."""
     with suppress(UnreadableFileError, OSError):
-        return read_json_object(path).get("run")
+        return read_json_object(path).get("run") if path.is_file() else None
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import time
 import warnings
 from contextlib import suppress
@@ -21,6 +22,7 @@ from .writing import hold, is_file_of
 _NAME = "lock"
 _OF_FILES = ".lock"
 _POLL = 0.1  # seconds
+_OWNER = b"process "  # what the file of a lock begins with, once it is taken
 LONGEST = ".progress"  # of what is added to the name of a file for things beside it
 
 
@@ -104,13 +106,15 @@ def check_free(path: Path, patience: float = 0.0) -> None:
     until = time.monotonic() + patience
     while True:
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would wait for a writer
         except OSError:
             return
         try:
             hold(descriptor, shared=True)
             return
         except BlockingIOError:
+            if not _is_ours(descriptor):  # another program's lock, which happens to be called so
+                return
             if time.monotonic() >= until:
                 raise _busy(path, descriptor) from None
         except OSError:  # a file system without locks
@@ -128,6 +132,18 @@ def _busy(path: Path, descriptor: int) -> BusyError:
     )
 
 
+def _is_ours(descriptor: int) -> bool:
+    """Return whether an open file is a lock, taken or left by a kill, and not somebody's own file of that name."""
+    return stat.S_ISREG(os.fstat(descriptor).st_mode) and os.pread(descriptor, len(_OWNER), 0) in (b"", _OWNER)
+
+
+def _in_the_way(path: Path) -> ProgressError:
+    return ProgressError(
+        f"{path}: it is not a lock of dpstride, which has that name and would write over it. Rename it, or give another "
+        "output."
+    )
+
+
 def _unwritable(path: Path, error: OSError) -> ProgressError:
     remedy = "a shorter name" if error.errno == errno.ENAMETOOLONG else "an output in a folder that can be written"
     return ProgressError(f"{path}: cannot be written ({error.strerror}). Give {remedy}.")
@@ -142,8 +158,10 @@ def _take(path: Path) -> int:
     for last_try in (False, False, True):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
+            if error.errno == errno.ELOOP:  # a link, which may lead anywhere
+                raise _in_the_way(path) from error
             if isinstance(error, FileNotFoundError) and not last_try:
                 continue  # a run that has just ended removed the folder between the two
             raise _unwritable(_output_of(path), error) from error
@@ -157,6 +175,9 @@ def _take(path: Path) -> int:
             if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK):
                 raise
             warnings.warn(f"{path.parent}: this file system has no locks; start no second run there.", stacklevel=4)
+        if not _is_ours(descriptor):
+            os.close(descriptor)
+            raise _in_the_way(path)
         if is_file_of(descriptor, path):
             with suppress(OSError):  # a full disk; the lock holds without its owner's name
                 since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())

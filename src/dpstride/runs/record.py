@@ -24,7 +24,10 @@ FORMAT = "dpstride-run-1"
 PACKAGES = ("dpstride", "numpy", "torch", "numba", "diffusers")
 SAME_DATA = "a disjoint part of the same data"
 NEUTRAL = ("--overwrite",)  # words that change no result, so that the same results are the same files
-SECRET = re.compile(r"^(\w*(?:token|secret|password|key)\w*=).+", re.IGNORECASE)
+# NAME=VALUE, by itself or behind its option: -M NAME=VALUE, -MNAME=VALUE, --model-option=NAME=VALUE.
+SECRET = re.compile(
+    r"^((?:-\w|--[\w-]+=)?\s*\w*(?:token|secret|password|key|credential)\w*\s*=).+", re.IGNORECASE | re.DOTALL
+)
 
 
 def versions() -> dict[str, str]:

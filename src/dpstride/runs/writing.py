@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -62,6 +63,48 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new folder for what others write (diffusers), whose files get to the folder ``path`` when the context ends.
+
+    Each replaces the one of its name as `atomic` does, and none does before all are whole; other files there stay.
+    """
+    named, temporary = Path(path), None
+    try:
+        named.mkdir(parents=True, exist_ok=True)
+        temporary = named.parent / f"{_PREFIX}{os.getpid()}-{next(_numbers)}{_SUFFIX}"
+        temporary.mkdir()
+        with _held(temporary):
+            yield temporary
+            files = sorted(found for found in temporary.rglob("*") if found.is_file())
+            for found in files:
+                with found.open("rb") as file:
+                    os.fsync(file.fileno())
+            for found in files:
+                target = named / found.relative_to(temporary)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(found, target)
+            for folder in {named / found.relative_to(temporary).parent for found in files}:
+                _sync_folder(folder)
+    except OSError as error:
+        raise WriteError(named, error) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a lock on a temporary folder, so that `remove_leftovers` leaves it alone."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks, where nobody removes leftovers
+            hold(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
     """Write a whole file; its path."""
     with atomic(path) as file:
@@ -83,10 +126,14 @@ def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of runs that were killed, and of no run that is writing now."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with suppress(OSError):
-            descriptor = os.open(path, os.O_RDWR)
+            is_folder = path.is_dir() and not path.is_symlink()
+            descriptor = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW)
             try:
                 hold(descriptor)
-                path.unlink()
+                if is_folder:
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
             finally:
                 os.close(descriptor)
 

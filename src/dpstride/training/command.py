@@ -86,11 +86,12 @@ def images_command(
     import torch
 
     from dpstride.denoiser import NonFiniteError
+    from dpstride.runs.entries import check_entries
     from dpstride.runs.lock import Lock
     from dpstride.training.checkpoint import load_checkpoint
     from dpstride.training.images import read_images
     from dpstride.training.settings import TrainingSettings
-    from dpstride.training.train import Run, train
+    from dpstride.training.train import WRITTEN, Run, train
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -114,6 +115,7 @@ def images_command(
             click.echo(_plan(kept, followed, settings, data), err=True)
         if export_only:
             with Lock(output):
+                check_entries(output, WRITTEN)
                 if (found := load_checkpoint(output)) is not None:
                     settings = replace(settings, steps=found["settings"]["steps"])
                 run = Run(kept, output, settings, held_out=followed, warm_start=warm_start, command=command)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpstride.options import LEARNED_RANGE, POSTERIOR
-from dpstride.runs.writing import write_text
+from dpstride.runs.writing import atomic_folder, write_text
 from dpstride.zoo.library import diffusers
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ def export_model(
 
     ``facts`` (objective, steps, seed, command, ...) go into dpstride.json as they are.
     """
-    if process.kind == "discrete":
-        scheduler = ddpm_scheduler(process, setting.learned_variance)
-        diffusers().DDPMPipeline(unet=network, scheduler=scheduler).save_pretrained(folder)
-    else:
-        network.save_pretrained(folder / "unet")  # type: ignore[operator]
+    with atomic_folder(folder) as whole:
+        if process.kind == "discrete":
+            scheduler = ddpm_scheduler(process, setting.learned_variance)
+            diffusers().DDPMPipeline(unet=network, scheduler=scheduler).save_pretrained(whole)
+        else:
+            network.save_pretrained(whole / "unet")  # type: ignore[operator]
     document = {
         "format": FORMAT,
         "process": process.name,

@@ -19,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel
 from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
 from dpstride.reading.limits import UnreadableFileError
+from dpstride.runs.entries import check_entries
 from dpstride.runs.lock import Lock
 from dpstride.runs.writing import remove_leftovers, write_json
 from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
@@ -35,6 +36,7 @@ from dpstride.zoo.models import DESCRIPTION, read_description
 if TYPE_CHECKING:
     from torch import nn
 
+WRITTEN = (FILE, "log.json", "loss.png", "model", "model/*", "model/unet/*", "model/scheduler/*")
 FLIP_STREAM = 2  # 0 is t and noise of a step, 1 the order of images of an epoch
 
 
@@ -67,6 +69,7 @@ def train(
     settings, followed = settings or TrainingSettings(), Pace(**pace)
     folder = Path(folder)
     with Lock(folder):
+        check_entries(folder, WRITTEN)
         remove_leftovers(folder)
         run = Run(images, folder, settings, process=process, held_out=held_out, warm_start=warm_start, command=command)
         advance(run, followed)

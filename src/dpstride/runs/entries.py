@@ -1,0 +1,38 @@
+"""What a folder to write already holds in place of our files: files, or folders; nothing that leads or waits elsewhere.
+
+A folder that others made may have links in it, through which any file could be replaced, or pipes, which wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from ..reading.limits import UnreadableFileError
+
+
+def check_entries(folder: Path, patterns: Iterable[str]) -> None:
+    """Refuse a folder in which what matches ``patterns``, of paths in it, is a pipe, a device, or a link out of the folder."""
+    home = os.path.realpath(folder)
+    for path in _matching(folder, list(patterns)):
+        real = Path(os.path.realpath(path))
+        if path.is_symlink() and not real.is_relative_to(home):
+            raise UnreadableFileError(
+                f"{path}: a link out of the folder, to {real}, which would be read or written instead. Remove it, or make the "
+                "whole folder a link."
+            )
+        if os.path.lexists(real) and not (real.is_file() or real.is_dir() or real.is_symlink()):
+            raise UnreadableFileError(f"{path}: a pipe or a device in place of a file. Remove it.")
+
+
+def _matching(folder: Path, patterns: list[str]) -> Iterator[Path]:
+    """Entries of these names, also links to nowhere; nothing is looked up through a link."""
+    inner = {parent for pattern in patterns for parent in Path(pattern).parents} - {Path()}
+    for place in sorted({Path(), *inner}):
+        if (folder / place).is_symlink() and place != Path():
+            continue
+        for name in sorted(os.listdir(folder / place)) if (folder / place).is_dir() else ():
+            if place / name in inner or any(fnmatch(str(place / name), pattern) for pattern in patterns):
+                yield folder / place / name
