@@ -174,6 +174,55 @@ def test_training_mode_is_tried_and_everything_put_back() -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+class Counting(nn.Module):
+    """An exact network that changes itself in training mode, in every way that a module keeps something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exact, self.scale, self.past, self.sums = TRUTHS["eps, linear"].network(), 1.0, [1.0], {"a": 1.0}
+        self.register_buffer("average", torch.ones(()))
+        self.plain = torch.ones(())
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        if self.training:
+            self.scale *= 0.9
+            self.average = 0.9 * self.average  # another tensor, not the same one with other numbers
+            self.plain.mul_(0.9)
+            self.past.append(0.9)
+            self.sums["a"] = 0.5
+            self.new = 0.5
+        factor = self.scale * self.average * self.plain * self.past[-1] * self.sums["a"] * getattr(self, "new", 1.0)
+        return self.exact(x, time) * factor
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+def test_a_network_that_changes_itself_in_training_mode_is_put_back() -> None:
+    """`find` went on with what the check had made of it."""
+    network = Counting()
+    denoiser = Denoiser(network, LINEAR, clip=None)
+    x, time = torch.ones(2, *DATA.shape[1:]), torch.tensor([1, 40])
+    before, fingerprint = denoiser.response(x, time), denoiser.fingerprint
+    assert check(denoiser, DATA, progress=False).ok
+    assert torch.equal(denoiser.response(x, time), before)
+    assert denoiser.fingerprint == fingerprint
+    assert (network.scale, network.past, network.sums) == (1.0, [1.0], {"a": 1.0})
+    assert not hasattr(network, "new")
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+def test_a_network_that_refuses_another_time_at_the_ends_alone_is_checked() -> None:
+    """The first look leaves the ends out, where a time one step earlier is none that it knows."""
+    inner = TRUTHS["eps, linear"].network()
+
+    def network(x: Tensor, time: Tensor) -> Tensor:
+        assert (time >= 1).all(), "time begins at 1"
+        return inner(x, time - 1)
+
+    found = check(Denoiser(network, LINEAR, clip=None, time_input=lambda i: i), DATA, progress=False)
+    assert found.ok
+    assert "time begins at 1" in found.refused["time one step earlier"]
+
+
 def test_what_the_network_refuses_is_listed() -> None:
     inner = TRUTHS["eps, linear"].network()
 

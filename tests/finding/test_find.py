@@ -137,3 +137,60 @@ def test_options_belong_to_the_objectives_that_use_them() -> None:
     check_uses("trajectory", ["sampler", "trajectories", "teacher_steps"])
     with pytest.raises(ValueError, match="--sampler is for --objective trajectory; with mixed it would do nothing"):
         check_uses("mixed", ["sampler"], lambda name: f"--{name}")
+
+
+# --- the check is part of a run ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.attack("two runs on one output")
+def test_a_run_without_the_check_is_another_run_whose_statistics_are_the_same(folder: Path) -> None:
+    """Notes of a result depended on which of the two had run last, under one name."""
+    passes: list[int] = []
+    denoiser = mixture_denoiser(T=40)
+    network = denoiser.network
+
+    def counting(x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        passes.append(len(x))
+        return network(x, time)
+
+    def run(output: str, check: bool, overwrite: bool = False) -> dpstride.finding.job.Found:
+        model = dpstride.Denoiser(
+            counting, denoiser.process, predicts="flow", clip=None, shape=denoiser.shape, name="m"
+        )
+        return dpstride.find(
+            model, mixture_data(40, 0), output, budgets=(4,), progress=False, check=check, overwrite=overwrite, **SIZES
+        )
+
+    noted = run("out", True).notes
+    passes.clear()
+    assert run("fresh", False).notes != noted
+    needed = sum(passes)
+    with pytest.raises(OtherRunError, match=r"options\.check \(there True, here False\)"):
+        run("out", False)
+    passes.clear()
+    run("out", False, overwrite=True)
+    # Statistics of the same numbers are used again: 12 or more rows of 20 and of 16 samples.
+    assert sum(passes) <= needed - 12 * (20 + 16) + 2 * 16 * 4  # places computed again, in a few rounds
+    assert results_of(folder / "out") == results_of(folder / "fresh")
+
+
+@pytest.mark.parametrize("objective", ["elbo", "mixed"])
+def test_notes_on_the_data_and_the_model_are_in_every_result(objective: str, folder: Path) -> None:
+    """With the mixed objective they were dropped."""
+    few = {} if objective == "elbo" else {"trajectories": 4}
+    denoiser, data = mixture_denoiser(T=20), mixture_data(20, 0)
+    model = dpstride.Denoiser(denoiser.network, denoiser.process, predicts="flow", clip=None, shape=denoiser.shape)
+    found = dpstride.find(
+        model,
+        data,
+        "out",
+        data,
+        samples=20,
+        heldout_samples=8,
+        budgets=(4,),
+        objective=objective,
+        progress=False,
+        **few,
+    )
+    assert any("among those that chose them" in note for note in found.notes)
+    assert any("dpstride check" in note for note in found.notes)

@@ -6,8 +6,10 @@ paired. The error is that of the implied ε, snr · mean (x_0 − x̂_0)²: 1 fo
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -163,18 +165,40 @@ class Measured:
 
 @contextmanager
 def _mode(modules: list[nn.Module], training: bool) -> Iterator[None]:
-    """Leave every module as it was: its mode, its buffers, and the random numbers that dropout draws."""
+    """Leave every module as it was: its mode, its buffers and attributes, and the random numbers that dropout draws."""
     if not training:
         yield
         return
-    modes = [(part, part.training) for module in modules for part in module.modules()]
-    buffers = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
+    restore = [_restorer(part) for part in {part: None for module in modules for part in module.modules()}]
     with torch.random.fork_rng():
         try:
             yield
         finally:
-            for part, mode in modes:
-                part.training = mode
-            with torch.no_grad():
-                for buffer, kept in buffers:
-                    buffer.copy_(kept)
+            for each in restore:
+                each()
+
+
+def _restorer(part: nn.Module) -> Callable[[], None]:
+    """Return what puts a module back as it is now: modules in training mode count, average and remember.
+
+    Attributes, what is in their lists and dictionaries, and the numbers of tensors beside its parameters.
+    """
+    attributes = dict(vars(part))
+    containers = [
+        (value, copy.copy(value)) for value in attributes.values() if isinstance(value, (dict, list, set, deque))
+    ]
+    tensors = [*part.buffers(recurse=False), *(value for value in attributes.values() if isinstance(value, Tensor))]
+    numbers = [(tensor, tensor.detach().clone()) for tensor in tensors]
+
+    def restore() -> None:
+        vars(part).clear()
+        vars(part).update(attributes)
+        for container, kept in containers:
+            container.clear()
+            fill = container.extend if isinstance(container, (list, deque)) else container.update
+            fill(kept)
+        with torch.no_grad():
+            for tensor, before in numbers:
+                tensor.copy_(before)
+
+    return restore

@@ -101,8 +101,8 @@ class Search:
         kept = self._finalists(current, [arm for arm in kept if arm not in same])
         settled: list[Arm] = []
         while True:
-            for arm in (current, *kept):
-                arm.measured.ensure(self.levels, self.draws)
+            current.measured.ensure(self.levels, self.draws)
+            kept = [arm for arm in kept if arm is current or self._is_measured(arm)]
             kept = self._kept(current, kept, self.levels, self.draws)
             leader = self._leader(current, kept)
             done = [arm for arm in kept if arm is not current and arm is not leader and self._settled(leader, arm)]
@@ -117,10 +117,21 @@ class Search:
             return current, [*same, *settled, *ties]
         ties = [*settled, *(arm for arm in kept if arm is not current and self._ties(leader, arm))]
         order = {id(arm): number for number, arm in enumerate(arms)}
-        for arm in ties:
-            arm.measured.ensure(self.levels, self.draws)
+        ties = [arm for arm in ties if arm is leader or self._is_measured(arm)]
         chosen = min(ties, key=lambda arm: (self._complexity(arm), order[id(arm)]))
         return chosen, [arm for arm in ties if arm is not chosen]
+
+    def _is_measured(self, arm: Arm) -> bool:
+        """Measure an arm in full; False where the network refuses it at some noise level, which is noted."""
+        try:
+            arm.measured.ensure(self.levels, self.draws)
+        except Exception as error:  # a network may refuse a time or a scale in any way it likes
+            self._note_refusal(" and ".join(change.label for change in arm.changes), error)
+            return False
+        return True
+
+    def _note_refusal(self, label: str, error: Exception) -> None:
+        self.refused[label] = f"{type(error).__name__}: {error}"[:200]
 
     def _fed(self, current: Arm) -> Iterable[tuple[Measured, tuple[Change, ...]]]:
         """Every other way to feed the network, looked at for the first time; those it refuses are noted."""
@@ -135,8 +146,8 @@ class Search:
             measured = self.fed.setdefault(key, Measured(self.meter, inputs))
             try:
                 measured.ensure(self.coarse, self.first_draws)
-            except Exception as error:  # a network may refuse a time or a scale in any way it likes
-                self.refused[change.label] = f"{type(error).__name__}: {error}"[:200]
+            except Exception as error:
+                self._note_refusal(change.label, error)
                 continue
             finally:
                 self.told()
@@ -231,11 +242,7 @@ class Search:
             if inputs is None:
                 continue
             simpler = replace(best, measured=Measured(self.meter, inputs), changes=changes)
-            try:
-                simpler.measured.ensure(self.levels, self.draws)
-            except Exception:
-                continue
-            if self._ties(best, simpler):
+            if self._is_measured(simpler) and self._ties(best, simpler):
                 return self._simplified(declared, simpler)
         return best
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..calling import NonFiniteError
 from ..runs.workers import current
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def description_notes(job: Job) -> tuple[str, ...]:
             data_range=job.choosing.data_range,
             progress=job.how.progress,
         )
-    except (NonFiniteError, ValueError, RuntimeError, MemoryError):
+    except Exception:
         return ()  # what is wrong with the network itself is said by the work, which knows where
     verdict = "as described" if found.ok else "see the notes"
     job.say(f"Check    {found.evaluations:,} evaluations of other descriptions of the model: {verdict}")

@@ -160,7 +160,7 @@ class Job:
         begin(self.output, self.record, finder.needed(self), overwrite)
         with Pulse(self.say, bars=self.how.progress) as pulse:
             job = replace(self, say=pulse.say, doing=pulse.doing)
-            if self.request.check and finder.noises(self.request) is None:
+            if self.request.check and is_checked(self.request):
                 from .description import description_notes
 
                 job = replace(job, notes=(*self.notes, *description_notes(job)))
@@ -194,6 +194,11 @@ class Finder(Protocol):
 def finder_of(objective: str) -> Finder:
     """Return the part of the main job that is particular to an objective."""
     return cast(Finder, import_module(f".{objective}", __package__))
+
+
+def is_checked(request: Request) -> bool:
+    """Return whether the model's description is looked at unless that is left out: where data choose."""
+    return finder_of(request.objective).noises(request) is None
 
 
 def request_from(options: Mapping[str, Any]) -> Request:
@@ -241,6 +246,8 @@ def prepare(
     check_costs(loaded.denoiser, request, *parts)
     finder = finder_of(request.objective)
     options = finder.options(loaded.denoiser, len(parts[0]), request, how)
+    if is_checked(request):
+        options["check"] = request.check
     inputs = Inputs.of(finder.on_grid(loaded.denoiser, request), *parts, how.seed)
     run = record(inputs.run("find", options, request.objective))
     return Job(loaded, *parts, output, request, how=how, notes=notes, say=say, inputs=inputs, record=run)

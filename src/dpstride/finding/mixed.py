@@ -85,7 +85,8 @@ def run(job: Job, overwrite: bool) -> Found:
         paths = [schedules[K].steps for K in budgets] + [point.steps for front in fronts.values() for point in front]
         indices = sorted({*report.steps, *(index for path in paths for index in path if index)})
     heldout = estimate_to(job, HELDOUT, job.scoring, indices)
-    comparison = replace(compare(schedules, heldout), run=record.id)
+    comparison = compare(schedules, heldout)
+    comparison = replace(comparison, warnings=(*comparison.warnings, *job.notes), run=record.id)
     comparison.save(output / COMPARISON)
     scores = elbo_costs(heldout, request.variance, request.decoder, elbo.fitted)
     front = Front(

@@ -42,6 +42,7 @@ OURS = (
     *STATISTICS,
     *(f"{name}.progress" for name in STATISTICS),
 )  # everything that verbs write into a folder
+OF_NOTES = ("check",)  # options that change the notes of a result, and no number in it
 OF_VERBS = {
     "results.json": "study",
     "front.json": "find --objective mixed",
@@ -101,7 +102,8 @@ def begin(output: Path, run: Run, statistics: Mapping[str, Needed], overwrite: b
     if found:
         there = _record(output / RECORD)
         same_model = there is not None and there.identity.get("model") == run.identity["model"]
-        _clear(output, statistics if same_model else {})
+        same_numbers = there is not None and _of_numbers(there.identity) == _of_numbers(run.identity)
+        _clear(output, statistics if same_model else {}, anywhere=same_numbers)
     for name in NAMED:  # damaged ones, which are about to be written again
         if _run_of(output / name) != run.id:
             (output / name).unlink(missing_ok=True)
@@ -168,6 +170,12 @@ def _record(path: Path) -> Run | None:
         found = Run.load(path) if path.is_file() else None
         return found if found is not None and found.identity else None
     return None
+
+
+def _of_numbers(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of a run without the options that change its notes and no number."""
+    options = {name: value for name, value in _mapping(identity.get("options")).items() if name not in OF_NOTES}
+    return {**identity, "options": options}
 
 
 def _belongings(output: Path) -> Iterator[Path]:
@@ -260,14 +268,18 @@ def _comparable(identity: dict[str, Any], other: dict[str, Any]) -> dict[str, An
 # --- clearing it away -----------------------------------------------------------------------------------------------------
 
 
-def _clear(output: Path, statistics: Mapping[str, Needed]) -> None:
-    """Remove results of other runs, and statistics that this one cannot use; files of nobody's stay."""
+def _clear(output: Path, statistics: Mapping[str, Needed], anywhere: bool) -> None:
+    """Remove results of other runs, and statistics that this one cannot use; files of nobody's stay.
+
+    Statistics must be at the very indices that are needed, unless they may be ``anywhere``: those of the same numbers are.
+    """
     for pattern in RESULTS:
         for path in output.glob(pattern):
             _remove(path)
     for name in STATISTICS:
         path, needed = output / name, statistics.get(name)
-        if needed is None or any(_other_statistics(path, needed)) or not _is_evaluated_at(path, needed.indices):
+        usable = needed is not None and not any(_other_statistics(path, needed))
+        if needed is None or not usable or not (anywhere or _is_evaluated_at(path, needed.indices)):
             discard(path)
 
 
