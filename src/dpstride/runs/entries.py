@@ -1,4 +1,4 @@
-"""What a folder to write already holds in place of our files: files, or folders; nothing that leads or waits elsewhere.
+"""Entries that a folder to write already has in place of our files: files or folders, nothing that leads or waits elsewhere.
 
 A folder that others made may have links in it, through which any file could be replaced, or pipes, which wait for ever.
 """
