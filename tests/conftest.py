@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from typing import Any
@@ -11,11 +12,18 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["NUMBA_NUM_THREADS"] = str(min(2, int(os.environ.get("NUMBA_NUM_THREADS", "2"))))
 
+import pytest
 from hypothesis import settings
 
 # derandomize: a failure on one machine is a failure on every machine. No deadline: the first example imports torch.
 settings.register_profile("dpstride", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("dpstride")
+
+
+@pytest.fixture(autouse=True)
+def no_check_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most networks of tests are trained on nothing, and some tests count evaluations; tests/check turns it on."""
+    monkeypatch.setattr("dpstride.checking.notice.LEAST", math.inf)
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -41,6 +41,7 @@ def optimise(
     checkpoint: str | os.PathLike[str] | None = None,
     tolerance: float | None = None,
     budgets: Sequence[int] | None = None,
+    check: bool = True,
 ) -> ScheduleSet:
     """The best schedule of every budget for ``denoiser``, chosen on ``data``.
 
@@ -61,7 +62,7 @@ def optimise(
             )
         statistics = estimate(
             denoiser, data, samples, seed,
-            batch_size=batch_size, data_range=data_range, progress=progress, checkpoint=checkpoint,
+            batch_size=batch_size, data_range=data_range, progress=progress, checkpoint=checkpoint, check=check,
         )  # fmt: skip
         return schedules_from(statistics, variance, decoder, max_budget, progress=progress)
     from .adaptive.loop import check_budgets, estimate_adaptively
@@ -69,7 +70,7 @@ def optimise(
     wanted = check_budgets(budgets, denoiser.process.T, decoder, max_budget)
     statistics, report = estimate_adaptively(
         denoiser, data, samples, seed, batch_size=batch_size, data_range=data_range, budgets=wanted, tolerance=tolerance,
-        variance=variance, decoder=decoder, progress=progress, checkpoint=checkpoint,
+        variance=variance, decoder=decoder, progress=progress, checkpoint=checkpoint, check=check,
     )  # fmt: skip
     schedules = schedules_from(statistics, variance, decoder, max_budget, progress=progress)
     return replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})

@@ -81,6 +81,7 @@ def estimate_adaptively(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     skip_nonfinite: bool = False,
+    check: bool = True,
 ) -> tuple[Statistics, AdaptiveReport]:
     """Statistics from a few grid indices, enough for paths within ``tolerance`` bits/dim of the best; and a report.
 
@@ -109,6 +110,10 @@ def estimate_adaptively(
             "An adaptive estimate judges its paths by how samples differ, so it needs at least 2, and the data has 1. Give "
             "more, or estimate every step."
         )
+    if check:
+        from ..checking.notice import warn_about_description
+
+        warn_about_description(denoiser, gathered, how)
     few = gathered.batch(0, 256, denoiser.device, denoiser.algebra_dtype).x
     data_square = float(few.flatten(1).square().sum(1).mean())
     evaluate, finish = in_rounds(denoiser, gathered, how)

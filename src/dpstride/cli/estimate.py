@@ -18,6 +18,7 @@ from .options import (
     DECODERS,
     VARIANCES,
     adaptive,
+    checks,
     data_argument,
     model_argument,
     model_option,
@@ -37,6 +38,7 @@ from .options import (
     "--adaptive", is_flag=True, help="Evaluate only as many steps as good paths need; the others are filled in."
 )
 @adaptive
+@checks
 @click.option(
     "--variance", type=VARIANCES, help="With --adaptive: reverse variance of the paths.  [default: the model's]"
 )
@@ -57,6 +59,7 @@ def estimate_command(
     adaptive: bool,
     tolerance: float,
     budgets: tuple[int, ...] | None,
+    check: bool,
     variance: Any,
     decoder: Any,
     model_options: tuple[tuple[str, Any], ...],
@@ -77,6 +80,7 @@ def estimate_command(
     Example:
       dpstride estimate my_package.my_model:denoiser train.npy -o statistics.safetensors
     """
+    from ..checking.notice import warn_about_description
     from ..runs.execution import Execution
     from ..statistics.estimate import estimate_samples
     from ..statistics.files import describe_source
@@ -96,15 +100,16 @@ def estimate_command(
         statistics, report = estimate_adaptively(
             denoiser, gathered, None, seed, batch_size=batch_size, data_range=gathered.data_range, budgets=budgets,
             tolerance=tolerance, variance=variance, decoder=decoder, progress=not quiet, checkpoint=output,
-            skip_nonfinite=skip_nonfinite,
+            skip_nonfinite=skip_nonfinite, check=check,
         )  # fmt: skip
         say_skipped(statistics, say)
         report.save(output.with_suffix(".adaptive.json"))
         emit(as_json, {"statistics": str(output), **report.to_dict()}, f"{output}: {report.sentence()}")
         return
-    statistics = estimate_samples(
-        denoiser, gathered, Execution(seed, batch_size, not quiet, output, skip_nonfinite=skip_nonfinite)
-    )
+    how = Execution(seed, batch_size, not quiet, output, skip_nonfinite=skip_nonfinite)
+    if check:
+        warn_about_description(denoiser, gathered, how)
+    statistics = estimate_samples(denoiser, gathered, how)
     say_skipped(statistics, say)
     evaluations = statistics.process.T * statistics.samples
     result = {"statistics": str(output), "evaluations": evaluations, "skipped": list(statistics.skipped)}

@@ -17,6 +17,7 @@ from .inputs import load_model
 from .objectives import check_objective, objective
 from .options import (
     adaptive,
+    checks,
     costs,
     data_argument,
     heldout_option,
@@ -48,12 +49,7 @@ if TYPE_CHECKING:
 )
 @adaptive
 @click.option("--every-step", is_flag=True, help="Evaluate every step, whatever the tolerance.")
-@click.option(
-    "--check/--no-check",
-    default=True,
-    show_default=True,
-    help="Look whether MODEL is described rightly, as check does.",
-)
+@checks
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
 @objective
 @model_option

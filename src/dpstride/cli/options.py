@@ -226,3 +226,11 @@ def check_eta(sampler: str, eta: float) -> None:
         raise click.UsageError(
             f"--eta is the noise of --sampler {with_eta()}; {sampler} has no use for it. Leave it out."
         )
+
+
+checks = click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Look whether MODEL is described rightly, as check does.",
+)

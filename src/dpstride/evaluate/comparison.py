@@ -24,6 +24,7 @@ from ..runs.writing import write_json
 from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
 from ..strides import find
+from .cautions import decoder_note, outside_note
 from .disagreement import disagreement, disagreement_note
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Comparison:
     run: str | None = None  # name of the run, which all files of one run carry
     # The part of each standard error that is interpolation's, where held-out data were not evaluated at every step.
     interpolation: dict[str, dict[int, float]] = field(default_factory=dict)
+    # Bits/dim of Gaussians fitted to continuous data, "per dimension" and with "full covariance" where data are enough.
+    gaussian: dict[str, float] = field(default_factory=dict)
 
     @property
     def budgets(self) -> list[int]:
@@ -183,6 +186,11 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         budget: (bpd if bpd is not None else math.nan, error if error is not None else math.nan)
         for budget, (_, bpd, error) in schedules.entries.items()
     }
+    shown = [budget for budget in (*usual_budgets(budgets[-1]), budgets[-1]) if budget in curves[BEST]]
+    best = _best_budget(curves[BEST])
+    cautions = outside_note(heldout, [curves[stride][K][0] for stride in STRIDES for K in shown], curves[BEST][best][0])
+    if heldout.data_range.levels is None:
+        cautions += decoder_note(costs, schedules.entries[best][0])
     chosen_samples = int(schedules.provenance["data"]["samples"])
     return Comparison(
         T=schedules.process.T,
@@ -192,7 +200,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         options=dict(schedules.options),
         samples={"chosen": chosen_samples, "heldout": heldout.samples},
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
-        warnings=tuple(_warnings(curves, chosen, schedules, heldout)),
+        warnings=(*_warnings(curves, chosen, schedules, heldout), *cautions),
         raw=None if heldout.data_range.levels is None else math.log2(heldout.data_range.levels),
         interpolation=interpolated,
     )

@@ -7,7 +7,8 @@ variances, element by element, and shares no formula with the cost table. That t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from threading import Event, Lock
@@ -80,6 +81,7 @@ def bits_per_dim(
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
     options = resolve_options(denoiser, schedule, **chosen)
     check_fitted(fitted, variance=options.variance, decoder=options.decoder)
+    warn_about_other_clipping(denoiser, schedule)
     data = Samples.read(heldout, samples, data_range)
     chain = _ReverseChain(process, steps, options, fitted=fitted, data_range=data.data_range)
     Passes(denoiser, data, how).probe()  # without it a random network would score something
@@ -171,6 +173,24 @@ def steps_on(process: ForwardProcess, schedule: Schedule) -> tuple[int, ...]:
         f"The schedule was made for the process {schedule.process.name!r} (T = {schedule.process.T}), and this model has "
         f"{process.name!r} (T = {process.T}), of which that is not a subset. Optimise on this model{elsewhere}."
     )
+
+
+def warn_about_other_clipping(denoiser: Denoiser, schedule: Schedule) -> None:
+    """Warn where x̂_0 is clipped otherwise than when the path was chosen: the two are different models."""
+    model = schedule.provenance.get("model")
+    if not isinstance(model, Mapping) or "clip" not in model:
+        return
+    clip = model["clip"]
+    if (None if clip is None else tuple(clip)) != denoiser.clip:
+        words = [
+            "without clipping" if each is None else f"with x0_hat clipped to {tuple(each)}"
+            for each in (clip, denoiser.clip)
+        ]
+        warnings.warn(
+            f"This path was chosen {words[0]}, and the model now runs {words[1]}: they are two models, and the path is not the "
+            "best of this one. Give Denoiser the clip= of then, or optimise again.",
+            stacklevel=3,
+        )
 
 
 def fitted_on(process: ForwardProcess, schedule: Schedule) -> Fitted:

@@ -21,7 +21,7 @@ from ..runs.workers import in_threads
 from ..schedule import Schedule
 from ..statistics.data import check_conditioning, slice_conditioning, tensors_in_conditioning
 from ..statistics.noise import standard_normal
-from .likelihood import check_fitted, fitted_on, resolve_options, steps_on
+from .likelihood import check_fitted, fitted_on, resolve_options, steps_on, warn_about_other_clipping
 
 
 def sample(
@@ -113,6 +113,7 @@ class Chain:
         samplers.check_eta(eta, chosen)
         if denoiser.shape is None:
             raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
+        warn_about_other_clipping(denoiser, schedule)
         steps, fitted = steps_on(denoiser.process, schedule), fitted_on(denoiser.process, schedule)
         options = resolve_options(denoiser, schedule, variance)
         if rule.takes_variance:

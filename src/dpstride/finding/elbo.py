@@ -14,6 +14,7 @@ from ..options import BEST, COMPARED_STRIDES
 from ..runs.execution import Execution
 from ..runs.folder import COMPARISON, RECORD, SCHEDULES, Needed
 from .job import HELDOUT, STATISTICS, Found, Job, Request, named, say_skipped
+from .plain_data import gaussian_bits_per_dim, gaussian_notes, tie_notes
 
 if TYPE_CHECKING:
     from ..adaptive.report import AdaptiveReport
@@ -109,7 +110,11 @@ def run(job: Job, overwrite: bool) -> Found:
     heldout = scoring_statistics(job, schedules, report)
     job.doing("Comparing strides at every number of steps")
     comparison = compare(schedules, heldout)
-    comparison = replace(comparison, warnings=(*comparison.warnings, *job.notes), run=job.record.id)
+    gaussian = gaussian_bits_per_dim(job.choosing, job.scoring)
+    notes = (*gaussian_notes(gaussian, *comparison.curves[BEST][comparison.best_budget]), *tie_notes(job.choosing))
+    comparison = replace(
+        comparison, warnings=(*comparison.warnings, *notes, *job.notes), run=job.record.id, gaussian=gaussian
+    )
     comparison.save(output / COMPARISON)
     write_text(output / "table.txt", comparison_table(comparison) + "\n")
     job.doing("Drawing figures")
@@ -137,7 +142,7 @@ def choosing_statistics(job: Job) -> tuple[Statistics, AdaptiveReport | None]:
     statistics, report = estimate_adaptively(
         job.denoiser, job.choosing, None, how.seed, batch_size=how.batch_size, data_range=job.choosing.data_range,
         budgets=budgets, tolerance=job.request.tolerance, variance=job.request.variance, decoder=job.request.decoder,
-        progress=how.progress, checkpoint=how.checkpoint, skip_nonfinite=how.skip_nonfinite,
+        progress=how.progress, checkpoint=how.checkpoint, skip_nonfinite=how.skip_nonfinite, check=False,
     )  # fmt: skip
     say_skipped(statistics, job.say)
     return statistics, report
@@ -222,10 +227,14 @@ def _summary(comparison: Comparison, files: list[Path], budgets: tuple[int, ...]
             stride: {budget: _score(comparison, stride, budget) for budget in columns} for stride in comparison.curves
         },
         "best_budget": comparison.best_budget,
+        **({"gaussian": comparison.gaussian} if comparison.gaussian else {}),
         "warnings": list(comparison.warnings),
         "files": [str(path) for path in files],
     }
     lines = [comparison_table(comparison, columns), "", comparison.sentence()]
+    if comparison.gaussian:
+        references = ", ".join(f"{bpd:.3f} ({kind})" for kind, bpd in comparison.gaussian.items())
+        lines.append(f"For comparison, a Gaussian fitted to the choosing data: {references} bits/dim.")
     lines += [f"Note: {warning}" for warning in comparison.warnings]
     lines += ["", "Written: " + ", ".join(str(path) for path in files)]
     return details, "\n".join(lines)

@@ -20,6 +20,7 @@ STYLES = {
     name: {"color": strides.find(name).colour, "linestyle": strides.find(name).line, "label": strides.find(name).words}
     for name in COMPARED_STRIDES
 } | {BEST: {"color": "#009E73", "linestyle": "-", "label": NAMES[BEST]}}
+HEIGHTS, LEAST_HEIGHT = 20.0, 0.5  # of the axis of bits/dim: times what 8 steps lose, and bits/dim of that at least
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -82,15 +83,25 @@ def draw_curves(axes: Any, comparison: Comparison) -> None:
     ticks = [K for K in (2**i for i in range(16)) if comparison.budgets[0] <= K < 0.75 * most]
     axes.set_xticks([*ticks, most], [*map(str, ticks), f"{most:,}"])
     axes.xaxis.minorticks_off()
+    cut = ""
     if shown and math.isfinite(best) and max(shown) > best:
-        axes.set_ylim(best - 0.05 * (max(shown) - best), max(shown) + 0.05 * (max(shown) - best))
+        height, most_shown = max(shown) - best, HEIGHTS * max(_few_steps(comparison) - best, LEAST_HEIGHT)
+        if height > most_shown:  # a stride that is far off would flatten all curves to one line
+            height, cut = most_shown, f", cut at {best + most_shown:.3g}"
+        axes.set_ylim(best - 0.05 * height, best + 1.05 * height)
     axes.set_xlabel("refinement steps K")
-    axes.set_ylabel("bits/dim, held-out (band: ± 2 standard errors)")
+    axes.set_ylabel(f"bits/dim, held-out (band: ± 2 standard errors{cut})")
     # A model's name is text of its author: shown as it is, not as TeX ($…$) nor as control characters.
     title = f"{printable(comparison.model['name'], 60)}, {printable(comparison.options['variance'], 20)} variance"
     axes.set_title(title, fontsize=10, parse_math=False, usetex=False)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _few_steps(comparison: Comparison) -> float:
+    """Bits/dim of the DP stride at 8 steps, or at as many as there are."""
+    curve = comparison.curves[BEST]
+    return curve[min(comparison.budgets, key=lambda K: abs(K - 8))][0]
 
 
 def draw_paths(axes: Any, schedules: ScheduleSet) -> None:

@@ -50,6 +50,7 @@ def estimate(
     indices: Iterable[int] | None = None,
     reuse: Statistics | None = None,
     steps: Iterable[int] | None = None,
+    check: bool = True,
     **how: Unpack[PassOptions],
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
@@ -73,6 +74,8 @@ def estimate(
         reuse: statistics of the same work, evaluated at other ``indices``: their evaluated rows are taken over, if the model
             still behaves as it did then, whatever its name.
         steps: the old name of ``indices``.
+        check: look first whether another description explains the network better, and warn if so (`dpstride.check`, some
+            hundred evaluations); only where T · samples is 10,000 or more, and not where work goes on. Results are the same.
         batch_size: samples per network pass, of one t or several, 64 unless given; halved when memory runs out.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result. Until it is complete, finished work is kept in the folder
@@ -84,7 +87,12 @@ def estimate(
     """
     indices = renamed("estimate", "indices", indices, steps=steps)
     gathered = Samples.read(data, samples, data_range)
-    return estimate_samples(denoiser, gathered, Execution(seed, **how), indices, reuse=reuse)
+    execution = Execution(seed, **how)
+    if check and reuse is None:
+        from ..checking.notice import warn_about_description
+
+        warn_about_description(denoiser, gathered, execution)
+    return estimate_samples(denoiser, gathered, execution, indices, reuse=reuse)
 
 
 def estimate_samples(

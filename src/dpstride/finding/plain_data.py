@@ -1,0 +1,72 @@
+"""The data without any model: what a Gaussian fitted to them would score, and columns where a density means little."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ..statistics.data import Samples
+
+Array = npt.NDArray[np.float64]
+LN2 = math.log(2.0)
+PER_DIMENSION, FULL = "per dimension", "full covariance"
+SAMPLES_PER_DIM = 5  # of which a covariance is fitted, at least
+TIED = 0.1  # of a column's values that are the same one
+FEW = 20  # samples from which ties are looked for
+
+
+def gaussian_bits_per_dim(choosing: Samples, scoring: Samples) -> dict[str, float]:
+    """Return held-out bits/dim of Gaussians fitted to the choosing data; none for discretised data or constant columns."""
+    if choosing.data_range.levels is not None or len(choosing) < 2:
+        return {}
+    x, other = (each.values.double().flatten(1).numpy() for each in (choosing, scoring))
+    mean, variance = x.mean(0), x.var(0, ddof=1)
+    if not (variance > 0.0).all():
+        return {}
+    deviations = other - mean
+    nats = 0.5 * (np.log(2.0 * np.pi * variance) + deviations**2 / variance)
+    found = {PER_DIMENSION: float(nats.mean()) / LN2}
+    if len(x) >= SAMPLES_PER_DIM * x.shape[1]:
+        values, vectors = np.linalg.eigh(np.cov(x.T).reshape(x.shape[1], -1))
+        if values.min() > 1e-12 * values.max():
+            nats = 0.5 * (np.log(2.0 * np.pi * values) + (deviations @ vectors) ** 2 / values)
+            found[FULL] = float(nats.mean()) / LN2
+    return found
+
+
+def gaussian_notes(reference: dict[str, float], best: float, error: float) -> tuple[str, ...]:
+    """Return a note where even the best score is worse than that of the Gaussian of every dimension."""
+    plain = reference.get(PER_DIMENSION)
+    if plain is None or not best - 2.0 * (0.0 if math.isnan(error) else error) > plain:
+        return ()
+    return (
+        f"This model describes held-out data worse than no model at all: {best:.3f} bits/dim at best, and a Gaussian fitted to "
+        f"each dimension has {plain:.3f}. Check predicts, time_input, the process and the scale of the data.",
+    )
+
+
+def tie_notes(data: Samples) -> tuple[str, ...]:
+    """Return a note where values of continuous data repeat, so that a density can be made as large as one likes."""
+    if data.data_range.levels is not None or len(data) < FEW:
+        return ()
+    x = np.sort(data.values.double().flatten(1).numpy(), axis=0)
+    share = np.array([_largest_tie(column) for column in x.T]) / len(x)
+    tied = np.flatnonzero(share > TIED)
+    if tied.size == 0:
+        return ()
+    worst = int(share.argmax())
+    return (
+        f"{tied.size} of {x.shape[1]} dimensions have ties (number {worst}, counted from 0: {share[worst]:.0%} of its values "
+        "are the same), where a density means little, and bits/dim can be made as low as one likes. Declare levels, or add "
+        "noise of the size of the rounding.",
+    )
+
+
+def _largest_tie(column: Array) -> int:
+    """Return how often the most frequent of ascending values occurs."""
+    edges = np.flatnonzero(np.concatenate([[True], np.diff(column) > 0.0, [True]]))
+    return int(np.diff(edges).max())
