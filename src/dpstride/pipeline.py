@@ -15,14 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import DEFAULT_DECODER
+from .options import DEFAULT_DECODER, DEFAULT_OBJECTIVE, SAMPLES, check_choice
 from .runs.numbers import whole_number
 from .schedule import ScheduleSet
 
 if TYPE_CHECKING:
     from .denoiser import Denoiser
     from .finding.job import Found
-    from .options import Decoder, Variance
+    from .objectives.band import Band, SamplesPlan
+    from .options import Decoder, Objective, Sampler, Variance
     from .statistics.artefact import Statistics
 
 
@@ -42,6 +43,10 @@ def optimise(
     tolerance: float | None = None,
     budgets: Sequence[int] | None = None,
     check: bool = True,
+    objective: Objective = DEFAULT_OBJECTIVE,
+    band: Band | None = None,
+    sampler: Sampler | None = None,
+    eta: float | None = None,
 ) -> ScheduleSet:
     """The best schedule of every budget for ``denoiser``, chosen on ``data``.
 
@@ -51,10 +56,15 @@ def optimise(
 
     With a ``tolerance`` in bits/dim the network runs at a few grid indices only, until the paths of ``budgets`` are within
     it of the best: see `estimate_adaptively`, whose report is then in the schedules' provenance as "adaptive".
+
+    With ``objective="samples"`` paths are best for the quality of samples in few steps instead: see `band_costs`, whose weights
+    ``band`` holds. ``sampler`` ("ddim" when None), ``eta`` and ``variance`` are then kept with the schedules, and used by
+    `sample`, `DPStrideScheduler` and exports; a tolerance is a share of what a path costs.
     """
     from .statistics.estimate import estimate
 
     check_request(denoiser, variance, decoder, max_budget)
+    plan = _samples_plan(objective, band, sampler, eta)
     if tolerance is None:
         if budgets is not None:
             raise ValueError(
@@ -64,15 +74,16 @@ def optimise(
             denoiser, data, samples, seed,
             batch_size=batch_size, data_range=data_range, progress=progress, checkpoint=checkpoint, check=check,
         )  # fmt: skip
-        return schedules_from(statistics, variance, decoder, max_budget, progress=progress)
+        return schedules_from(statistics, variance, decoder, max_budget, progress=progress, plan=plan)
     from .adaptive.loop import check_budgets, estimate_adaptively
 
     wanted = check_budgets(budgets, denoiser.process.T, decoder, max_budget)
     statistics, report = estimate_adaptively(
         denoiser, data, samples, seed, batch_size=batch_size, data_range=data_range, budgets=wanted, tolerance=tolerance,
         variance=variance, decoder=decoder, progress=progress, checkpoint=checkpoint, check=check,
+        band=None if plan is None else plan.band,
     )  # fmt: skip
-    schedules = schedules_from(statistics, variance, decoder, max_budget, progress=progress)
+    schedules = schedules_from(statistics, variance, decoder, max_budget, progress=progress, plan=plan)
     return replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
 
 
@@ -143,12 +154,29 @@ def schedules_from(
     decoder: Decoder = DEFAULT_DECODER,
     max_budget: int | None = None,
     progress: bool = False,
+    *,
+    plan: SamplesPlan | None = None,
 ) -> ScheduleSet:
-    """The best schedule of every budget from saved statistics: no network pass."""
+    """The best schedule of every budget from saved statistics, for bits/dim or by a ``plan`` for samples: no network pass."""
     from .objectives.elbo import elbo_costs
     from .objectives.schedules import best_schedules
 
-    return best_schedules(elbo_costs(statistics, variance, decoder), max_budget, progress)
+    if plan is None:
+        return best_schedules(elbo_costs(statistics, variance, decoder), max_budget, progress)
+    return best_schedules(plan.costs(statistics, variance, decoder), max_budget, progress)
+
+
+def _samples_plan(objective: str, band: Band | None, sampler: Sampler | None, eta: float | None) -> SamplesPlan | None:
+    """The plan of `optimise` for samples; None for bits/dim, for which its options are refused."""
+    check_choice("objective", objective, (DEFAULT_OBJECTIVE, SAMPLES))
+    if objective == SAMPLES:
+        from .objectives.band import SamplesPlan
+
+        return SamplesPlan.of(band, sampler, eta)
+    for name, value in (("band", band), ("sampler", sampler), ("eta", eta)):
+        if value is not None:
+            raise ValueError(f"{name} is for objective={SAMPLES!r}; for bits/dim it would do nothing. Leave it out.")
+    return None
 
 
 def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> None:

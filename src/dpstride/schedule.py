@@ -75,6 +75,11 @@ class Schedule:
         return _sampler_of(self.options)
 
     @property
+    def eta(self) -> float:
+        """The noise of the sampler that the path is for, where that has such an option."""
+        return _eta_of(self.options)
+
+    @property
     def times(self) -> tuple[float, ...]:
         """The grid's times along the path (training steps for a discrete model)."""
         return tuple(float(self.process.times[step]) for step in self.steps)
@@ -211,6 +216,11 @@ class ScheduleSet:
         return _sampler_of(self.options)
 
     @property
+    def eta(self) -> float:
+        """The noise of that sampler, where it has such an option."""
+        return _eta_of(self.options)
+
+    @property
     def best_budget(self) -> int:
         """The budget of least bits/dim; fewer than all steps when more steps hurt this model."""
         return min(self.budgets, key=lambda budget: (_number(self.entries[budget][1]), budget))
@@ -329,6 +339,10 @@ def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
 def _sampler_of(options: Mapping[str, Any]) -> Sampler:
     sampler: Sampler = options.get("sampler", DEFAULT_SAMPLER)
     return sampler
+
+
+def _eta_of(options: Mapping[str, Any]) -> float:
+    return float(options.get("eta", 0.0))
 
 
 def _same_process(one: Schedule | ScheduleSet, other: Schedule | ScheduleSet) -> bool:

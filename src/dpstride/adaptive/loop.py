@@ -21,10 +21,11 @@ from ..statistics.artefact import Statistics
 from ..statistics.coordinate import breaks, noise_coordinate
 from ..statistics.interpolate import fill
 from .regret import Belief, believe
-from .report import AdaptiveReport, Regret, Stopped, samples_for
+from .report import BITS, SHARE, AdaptiveReport, Regret, Stopped, samples_for
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
+    from ..objectives.band import Band
     from ..options import Decoder, Variance
     from ..statistics.data import Samples
 
@@ -47,18 +48,29 @@ class Goal:
     Attributes:
         options: those with which paths will be chosen.
         budgets: numbers of steps whose paths count.
-        tolerance: regret of these paths that is allowed, in bits/dim.
+        tolerance: regret of these paths that is allowed, in bits/dim; with a band, as a share of what a path costs.
         max_steps: the most grid indices to evaluate; no limit when None.
+        band: noise levels that count where paths are chosen for samples; None for bits/dim.
     """
 
     options: CostOptions
     budgets: tuple[int, ...]
     tolerance: float = TOLERANCE
     max_steps: int | None = None
+    band: Band | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.tolerance, (int, float)) and 0.0 < self.tolerance < math.inf):
-            raise ValueError(f"tolerance must be a positive number of bits/dim, not {self.tolerance!r}.")
+            unit = "bits/dim" if self.band is None else "shares of a path's cost"
+            raise ValueError(f"tolerance must be a positive number of {unit}, not {self.tolerance!r}.")
+
+    def belief(self, statistics: Statistics, evaluated: npt.NDArray[np.bool_]) -> Belief:
+        """Judge from rows ``evaluated`` the paths that would be chosen from them."""
+        if self.band is None:
+            return believe(statistics, evaluated, self.budgets, self.options)
+        from .band import BandJudge
+
+        return BandJudge(statistics, evaluated, self.band).belief(self.budgets)
 
     def limit(self, T: int) -> int:
         """The most grid indices to evaluate, of T."""
@@ -82,6 +94,7 @@ def estimate_adaptively(
     checkpoint: str | os.PathLike[str] | None = None,
     skip_nonfinite: bool = False,
     check: bool = True,
+    band: Band | None = None,
 ) -> tuple[Statistics, AdaptiveReport]:
     """Statistics from a few grid indices, enough for paths within ``tolerance`` bits/dim of the best; and a report.
 
@@ -98,6 +111,8 @@ def estimate_adaptively(
         decoder: variance of the last step with which paths will be chosen.
         max_steps: at most this many grid indices are evaluated; no limit when None.
         checkpoint: a file to which finished rows are written, and from which the work resumes.
+        band: noise levels that count where paths will be chosen for samples; the tolerance is then a share of what a path
+            costs (0.01: one percent), and so is the regret reported.
     """
     from ..statistics.data import Samples
 
@@ -117,7 +132,7 @@ def estimate_adaptively(
     few = gathered.batch(0, 256, denoiser.device, denoiser.algebra_dtype).x
     data_square = float(few.flatten(1).square().sum(1).mean())
     evaluate, finish = in_rounds(denoiser, gathered, how)
-    goal = Goal(options, wanted, tolerance, max_steps)
+    goal = Goal(options, wanted, tolerance, max_steps, band)
     learned = denoiser.variance == LEARNED_RANGE
     return refine(
         denoiser.process, evaluate, goal, data_square, predicts=denoiser.predicts, learned=learned, finish=finish
@@ -172,7 +187,7 @@ def refine(
         rounds += 1
         statistics = evaluate(steps.tolist())
         mask = np.isin(np.arange(process.T + 1), steps)
-        belief = believe(statistics, mask, goal.budgets, goal.options)
+        belief = goal.belief(statistics, mask)
         # The first round's belief is tested once, by times that it did not know, before it is trusted.
         stopped = _verdict(belief, goal.tolerance, steps.size, limit) if rounds > 1 or steps.size >= limit else None
         if stopped is not None:
@@ -195,6 +210,7 @@ def refine(
         regret=regret,
         stopped=stopped,
         samples_needed=needed,
+        unit=BITS if goal.band is None else SHARE,
     )
     if finish is not None:
         statistics = finish(steps.tolist())

@@ -35,12 +35,12 @@ REPLICATES = 200
 
 @dataclass(frozen=True)
 class Belief:
-    """Belief after a round: regret by replicate and budget, in bits/dim."""
+    """Belief after a round: regret by replicate and budget, in the unit of `Judge.scale`."""
 
     budgets: tuple[int, ...]
     regret: Array  # [replicates, budgets]
     gaps: Indices  # [gaps, 2] neighbouring evaluated times with others between them
-    weights: Array  # [gaps] how much cost hangs on what is unknown there, bits/dim
+    weights: Array  # [gaps] how much cost hangs on what is unknown there, in the same unit
     worth: npt.NDArray[np.bool_]  # [gaps] whether it is more than the noise that another evaluated time would bring
 
     @property
@@ -62,10 +62,10 @@ def believe(
     seed: int = 0,
 ) -> Belief:
     """Judge from rows ``evaluated`` of ``statistics`` the paths that would be chosen from them."""
-    return _Judge(statistics, evaluated, options).belief(tuple(budgets), np.random.default_rng(seed))
+    return Judge(statistics, evaluated, options).belief(budgets, seed)
 
 
-class _Judge(Candidates):
+class Judge(Candidates):
     """Uncertainty between the evaluated times, and what it and the samples mean for the chosen paths."""
 
     @cached_property
@@ -148,8 +148,13 @@ class _Judge(Candidates):
 
     # --- beliefs ----------------------------------------------------------------------------------------------------------
 
-    def belief(self, budgets: tuple[int, ...], rng: np.random.Generator) -> Belief:
+    def scale(self, least: Array) -> Array:
+        """Divisor of costs that gives the unit of regret, bits/dim; ``least`` are those of the best paths, [budgets]."""
+        return np.full(least.shape, self.dims * LN2)
+
+    def belief(self, budgets: Sequence[int], seed: int = 0) -> Belief:
         """Regret of the paths that the estimate chooses, in every replicate."""
+        budgets, rng = tuple(budgets), np.random.default_rng(seed)
         weights = self._resampled(rng)
         decoder = self.decoder @ weights
         row_error, row_worth = self._row_unknown(weights)
@@ -159,6 +164,7 @@ class _Judge(Candidates):
         still = np.ones((len(REACHES), self.grid.size))
         estimate = self.table(self.steps(self.sizes, still), decoder[:, 0], max(budgets))
         chosen = [estimate.best(K) for K in budgets]
+        scale = self.scale(estimate.least[list(budgets)])
         gap = np.searchsorted(self.known, self.grid)  # of the candidates below known[gap] and above known[gap - 1]
         moves = rng.standard_t(2 * NEIGHBOURS + 1, (3, self.known.size, REPLICATES))  # from as many misses
         regret = np.empty((REPLICATES, len(budgets)))
@@ -170,15 +176,15 @@ class _Judge(Candidates):
             there, best = self._regret(chosen, budgets, weights[:, r + 1], factor, decoder=shifted)
             here = [estimate.costs(path).sum() - estimate.least[K] for (path, _), K in zip(best, budgets, strict=True)]
             regret[r] = np.maximum(there, here)
-            for path, costs in best:
-                np.add.at(need, gap[path[:-1] - 1], costs * row_error.max(axis=0)[path[:-1] - 1])
-                need[gap[path[-2] - 1]] += (decoder_error + in_proportion * error)[path[-2] - 1]
+            for (path, costs), unit in zip(best, scale, strict=True):
+                np.add.at(need, gap[path[:-1] - 1], costs * row_error.max(axis=0)[path[:-1] - 1] / unit)
+                need[gap[path[-2] - 1]] += (decoder_error + in_proportion * error)[path[-2] - 1] / unit
         open_gaps = np.flatnonzero(np.diff(self.known) > 1) + 1
         return Belief(
             budgets=budgets,
-            regret=regret / (self.dims * LN2),
+            regret=regret / scale,
             gaps=np.stack([self.known[open_gaps - 1], self.known[open_gaps]], axis=1),
-            weights=need[open_gaps] / (REPLICATES * self.dims * LN2),
+            weights=need[open_gaps] / REPLICATES,
             worth=(row_worth | error_worth | decoder_worth)[open_gaps],
         )
 

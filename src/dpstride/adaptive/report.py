@@ -15,11 +15,12 @@ from ..runs.writing import write_json
 
 FORMAT = "dpstride-adaptive-1"
 Stopped = Literal["reached", "noise", "limit"]
+BITS, SHARE = "bits/dim", "of what it costs"  # units of regret
 
 
 @dataclass(frozen=True)
 class Regret:
-    """Expected cost of a chosen path above the best one's, bits/dim, and its 95% interval, which begins at 0."""
+    """Expected cost of a chosen path above the best one's, and its 95% interval, which begins at 0."""
 
     believed: float
     low: float
@@ -42,6 +43,7 @@ class AdaptiveReport:
     regret: Mapping[int, Regret]  # by budget
     stopped: Stopped
     samples_needed: int | None  # about how many would reach the tolerance, where noise is what prevents it
+    unit: str = BITS  # of tolerance and regret
 
     @property
     def evaluations(self) -> int:
@@ -65,7 +67,7 @@ class AdaptiveReport:
         text = (
             f"{self.evaluations:,} network evaluations ({len(self.steps)} of {self.T:,} times, {self.samples} samples) instead "
             f"of {self.T * self.samples:,}. Regret against the best path of K = {budgets} steps: about {worst.believed:.4f} "
-            f"bits/dim, at most {worst.high:.4f} with 95% confidence (tolerance {self.tolerance:g})."
+            f"{self.unit}, at most {worst.high:.4f} with 95% confidence (tolerance {self.tolerance:g})."
         )
         if self.stopped == "noise":
             text += f" More times would not help; about {self.samples_needed:,} samples would."
@@ -100,6 +102,7 @@ class AdaptiveReport:
             regret={int(budget): Regret(**regret) for budget, regret in document["regret"].items()},
             stopped=document["stopped"],
             samples_needed=None if needed is None else int(needed),
+            unit=document.get("unit", BITS),
         )
 
     def save(self, path: str | os.PathLike[str], run: str | None = None) -> None:

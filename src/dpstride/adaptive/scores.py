@@ -21,7 +21,7 @@ from ..statistics.artefact import Statistics
 from ..statistics.interpolate import fill
 from .candidates import REACHES, Array, Indices
 from .gaps import Gaps
-from .regret import LN2, _Judge
+from .regret import LN2, Judge
 
 SHARE = 0.1  # of a score's standard error, that interpolation may add before more times are evaluated
 ADDED = 4  # times of every round, or a quarter of those there are
@@ -48,7 +48,7 @@ class Uncertainty:
         return np.asarray(np.sqrt(self.curve.sum(axis=1) + self.ends.sum(axis=1) + self.own.sum(axis=1)))
 
 
-class ScoreJudge(_Judge):
+class ScoreJudge(Judge):
     """Judge of the scores of paths on ``statistics``, of which the rows ``evaluated`` were measured."""
 
     def __init__(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..finding.inputs import DEFAULT_SAMPLES
-from ..options import Objective, OdeSampler
+from ..options import Objective, Purpose, Sampler
 from .claim import claims_folder
 from .console import emit, printer
 from .expected import in_words, seconds_to_estimate
 from .inputs import load_model
-from .objectives import check_objective, objective
+from .objectives import check_objective, objective, objective_of
 from .options import (
     adaptive,
     checks,
@@ -50,6 +50,12 @@ if TYPE_CHECKING:
 @adaptive
 @click.option("--every-step", is_flag=True, help="Evaluate every step, whatever the tolerance.")
 @checks
+@click.option(
+    "--pictures",
+    metavar="K",
+    type=click.IntRange(min=0),
+    help="Show a dozen samples of K steps on the page, where the data are images; 0 for none.  [default: 8]",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
 @objective
 @model_option
@@ -71,8 +77,13 @@ def find_command(
     every_step: bool,
     dry_run: bool,
     check: bool,
+    pictures: int | None,
+    purpose: Purpose | None,
     objective: Objective,
-    sampler: OdeSampler,
+    sampler: Sampler,
+    eta: float,
+    exponent: float | None,
+    band: tuple[float, float] | None,
     weight: float,
     trajectories: int,
     teacher_steps: int,
@@ -97,18 +108,23 @@ def find_command(
     figures, statistics.safetensors and heldout.safetensors. Run again after an interruption, it goes on where it stopped.
     A folder with results of another model, other data or other options is refused; --overwrite replaces them.
 
+    By default paths are best for bits/dim. --for samples chooses paths that draw good samples in few steps, with --sampler,
+    from the same statistics: by the divergence from the data over a band of noise levels.
+
     --objective trajectory chooses paths for a deterministic sampler instead, by how far its steps leave a teacher's
     trajectory, and scores them by the distance of end points from --heldout-samples noises, without a page; mixed weighs
     both, and writes front.json.
 
     \b
-    Example:
+    Examples:
       dpstride find my_package.my_model:denoiser images/ -o out --samples 128
+      dpstride find my_package.my_model:denoiser images/ -o fast --for samples --sampler ddim
     """
     from ..finding.inputs import Asked, shared_note, split
     from ..finding.job import Request, prepare
     from ..runs.execution import Execution
 
+    objective = objective_of(purpose, objective)
     check_objective(objective)
     request = Request(
         objective=objective,
@@ -117,7 +133,11 @@ def find_command(
         max_budget=max_budget,
         budgets=budgets,
         tolerance=None if every_step else tolerance,
+        pictures=pictures,
         sampler=sampler,
+        eta=eta,
+        exponent=exponent,
+        band=band,
         weight=weight,
         trajectories=trajectories,
         teacher_steps=teacher_steps,

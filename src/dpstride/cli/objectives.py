@@ -2,26 +2,75 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..finding.job import TEACHER_STEPS, TRAJECTORIES, WEIGHT, check_uses
-from ..options import DEFAULT_OBJECTIVE, DEFAULT_ODE_SAMPLER, OBJECTIVES, ODE_SAMPLERS
+from ..options import (
+    DEFAULT_OBJECTIVE,
+    DEFAULT_ODE_SAMPLER,
+    OBJECTIVE_FOR,
+    OBJECTIVES,
+    PURPOSES,
+    SAMPLERS,
+    Objective,
+    Purpose,
+)
 from .options import given, options
 
+
+class Pair(click.ParamType[Any]):
+    """Two numbers, LOW,HIGH."""
+
+    name = "pair"
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> tuple[float, float]:
+        """Return the two numbers."""
+        try:
+            low, high = (float(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not two numbers LOW,HIGH, such as 0.2,20.", parameter, context)
+        return low, high
+
+
 objective = options(
+    click.option(
+        "--for",
+        "purpose",
+        type=click.Choice(PURPOSES),
+        help="What the schedules are for: the likelihood of data (bits/dim), or samples in few steps.  [default: likelihood]",
+    ),
     click.option(
         "--objective",
         type=click.Choice(OBJECTIVES),
         default=DEFAULT_OBJECTIVE,
         show_default=True,
-        help="What paths are best for: bits/dim, staying on a deterministic sampler's trajectory, or both.",
+        help="What paths are best for: elbo is --for likelihood, samples is --for samples; trajectory stays on a deterministic "
+        "sampler's trajectory; mixed weighs bits/dim and trajectory.",
     ),
     click.option(
         "--sampler",
-        type=click.Choice(ODE_SAMPLERS),
+        type=click.Choice(SAMPLERS),
         default=DEFAULT_ODE_SAMPLER,
         show_default=True,
-        help="Deterministic sampler of --objective trajectory.",
+        help="Sampler that schedules --for samples are made for; of --objective trajectory, a deterministic one.",
+    ),
+    click.option(
+        "--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM, --for samples."
+    ),
+    click.option(
+        "--exponent",
+        type=click.FloatRange(min=0.0),
+        help="Weight of noise levels --for samples: p of σ^p.  [default: 1.3]",
+    ),
+    click.option(
+        "--band",
+        metavar="LOW,HIGH",
+        type=Pair(),
+        help="Noise levels that count --for samples, in standard deviations of the data.  [default: 0.2,20]",
     ),
     click.option(
         "--lambda",
@@ -46,6 +95,14 @@ objective = options(
         help="Steps of the reference sampler, at most, and of the grid that paths are chosen on.",
     ),
 )
+
+
+def objective_of(purpose: Purpose | None, objective: Objective) -> Objective:
+    """Return the objective that --for and --objective say together, or refuse them where they contradict each other."""
+    wanted = objective if purpose is None else OBJECTIVE_FOR[purpose]
+    if given("objective") and wanted != objective:
+        raise click.UsageError(f"--for {purpose} is --objective {wanted}, not {objective}. Give one of the two.")
+    return wanted
 
 
 def check_objective(objective: str) -> None:

@@ -156,7 +156,8 @@ adaptive = options(
         type=click.FloatRange(min=0.0, min_open=True),
         default=0.01,
         show_default=True,
-        help="Evaluate until paths are within this many bits/dim of the best, with 95% confidence.",
+        help="Evaluate until paths are within this many bits/dim of the best, with 95% confidence; --for samples, within "
+        "this share of what they cost.",
     ),
     click.option(
         "--budgets", type=Budgets(), help="Numbers of steps that the tolerance is for.  [default: 8,16,32,64]"

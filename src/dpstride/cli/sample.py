@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     type=click.Choice(SAMPLERS),
     help="[default: what the schedule is for, else ancestral]",
 )
-@click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
+@click.option("--eta", type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.  [default: the schedule's own, else 0]")
 @click.option(
     "--conditioning",
     metavar="DATA",
@@ -63,7 +63,7 @@ def sample_command(
     output: Path,
     variance: Any,
     sampler: Any,
-    eta: float,
+    eta: float | None,
     conditioning: str | None,
     seed: int,
     batch_size: int,
@@ -95,7 +95,7 @@ def sample_command(
     if output.suffix not in (".png", ".npy", ".npz"):
         raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")
     chosen = ScheduleSet.load(schedules)
-    check_eta(sampler or chosen.sampler, eta)
+    check_eta(sampler or chosen.sampler, eta or 0.0)
     schedule = beside(chosen, stride, budget)
     loaded = load_model(model, model_options)
     check_batch_size(batch_size)

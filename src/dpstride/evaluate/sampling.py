@@ -34,7 +34,7 @@ def sample(
     conditioning: Any = None,
     batch_size: int = 64,
     sampler: Sampler | None = None,
-    eta: float = 0.0,
+    eta: float | None = None,
     progress: bool = False,
 ) -> Tensor:
     """``n`` samples [n, *shape], float32 on the CPU: K network passes per batch; the last step returns the mean x̂_0.
@@ -51,7 +51,7 @@ def sample(
         sampler: "ancestral" (x_s from p(x_s given x_t)), "ddim" (Song et al. 2021) or "dpmpp_2m" (Lu et al. 2022,
             DPM-Solver++ of second order from two x̂_0, first and last step of first order); None is what the schedule was
             made for, else "ancestral".
-        eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance).
+        eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance); None is the schedule's own, else 0.
         progress: show a progress bar (only ever on a terminal).
     """
     check_batch_size(batch_size)
@@ -105,10 +105,12 @@ class Chain:
         seed: int = 0,
         variance: Variance | None = None,
         sampler: Sampler | None = None,
-        eta: float = 0.0,
+        eta: float | None = None,
     ) -> Chain:
         """Check the request and settle the options; see `sample`."""
         chosen = schedule.sampler if sampler is None else sampler
+        if eta is None:
+            eta = schedule.eta if chosen == schedule.sampler else 0.0
         rule = samplers.find(chosen)
         samplers.check_eta(eta, chosen)
         if denoiser.shape is None:

@@ -10,23 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options import BEST, COMPARED_STRIDES
+from ..options import BEST
 from ..runs.execution import Execution
 from ..runs.folder import COMPARISON, RECORD, SCHEDULES, Needed
 from .job import HELDOUT, STATISTICS, Found, Job, Request, named, say_skipped
+from .pictures import draw, pictures_evaluations
 from .plain_data import gaussian_bits_per_dim, gaussian_notes, tie_notes
 
 if TYPE_CHECKING:
     from ..adaptive.report import AdaptiveReport
     from ..denoiser import Denoiser
     from ..evaluate.comparison import Comparison
+    from ..objectives.band import Band, SamplesPlan
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
 
 USES: tuple[str, ...] = ("skip_nonfinite",)
 USUAL_TIMES = 20  # that an adaptive estimate evaluates
-PICTURES = 36  # samples of each path that is drawn
 
 
 def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
@@ -79,14 +80,16 @@ def evaluations(job: Job) -> tuple[int, str]:
     T, choosing, scoring = job.denoiser.process.T, len(job.choosing), len(job.scoring)
     budgets = adaptive_budgets(job.denoiser, choosing, job.request)
     if budgets is None:
-        return T * (choosing + scoring), ""
+        return pictures_evaluations(job) + T * (choosing + scoring), ""
     times = min(USUAL_TIMES, T)
-    return times * choosing + (most_indices(T, times) if scoring > 1 else T) * scoring, "at most about "
+    scored = most_indices(T, times) if scoring > 1 else T
+    return pictures_evaluations(job) + times * choosing + scored * scoring, "at most about "
 
 
-def run(job: Job, overwrite: bool) -> Found:
-    """Do the work, writing each result as soon as it is there."""
+def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
+    """Do the work, writing each result as soon as it is there; with a ``plan`` paths are chosen for samples."""
     from ..evaluate.comparison import compare
+    from ..evaluate.purpose import caveat, samples_sentence
     from ..pipeline import schedules_from
     from ..report.figures import save_figures
     from ..report.page import write_page
@@ -96,10 +99,10 @@ def run(job: Job, overwrite: bool) -> Found:
     output, request = job.output, job.request
     names = (SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)
     files = [output / name for name in names]
-    statistics, report = choosing_statistics(job)
+    statistics, report = choosing_statistics(job, None if plan is None else plan.band)
     job.doing("Solving for every number of steps")
     costs = (request.variance, request.decoder, request.max_budget)
-    schedules = schedules_from(statistics, *costs, progress=job.how.progress)
+    schedules = schedules_from(statistics, *costs, progress=job.how.progress, plan=plan)
     if report is not None:
         report.save(output / "adaptive.json", job.record.id)
         files.append(output / "adaptive.json")
@@ -119,19 +122,22 @@ def run(job: Job, overwrite: bool) -> Found:
     write_text(output / "table.txt", comparison_table(comparison) + "\n")
     job.doing("Drawing figures")
     files += save_figures(comparison, schedules, output)
-    if request.pictures is not None:
-        files += draw(job, schedules, min(request.pictures, schedules.budgets[-1]))
+    files += draw(job, schedules)
     job.doing("Writing the page")
     files = [write_page(output), output / RECORD, *files]
-    details, summary = _summary(comparison, files, request.budgets or ())
+    answer = comparison.sentence() if plan is None else samples_sentence(schedules, heldout)
+    details, summary = _summary(comparison, files, request.budgets or (), f"{answer} {caveat(schedules)}")
     return Found(
-        schedules, comparison, report, comparison.sentence(), notes=comparison.warnings, files=tuple(files),
+        schedules, comparison, report, answer, notes=comparison.warnings, files=tuple(files),
         details=details, summary=summary,
     )  # fmt: skip
 
 
-def choosing_statistics(job: Job) -> tuple[Statistics, AdaptiveReport | None]:
-    """Return the statistics that choose, from few grid indices where a tolerance allows it, with a report on these."""
+def choosing_statistics(job: Job, band: Band | None = None) -> tuple[Statistics, AdaptiveReport | None]:
+    """Return the statistics that choose, from few grid indices where a tolerance allows it, with a report on these.
+
+    The tolerance is in bits/dim, and with a ``band``, for samples, a share of what a path costs.
+    """
     from ..adaptive.loop import estimate_adaptively
 
     budgets = adaptive_budgets(job.denoiser, len(job.choosing), job.request)
@@ -142,7 +148,7 @@ def choosing_statistics(job: Job) -> tuple[Statistics, AdaptiveReport | None]:
     statistics, report = estimate_adaptively(
         job.denoiser, job.choosing, None, how.seed, batch_size=how.batch_size, data_range=job.choosing.data_range,
         budgets=budgets, tolerance=job.request.tolerance, variance=job.request.variance, decoder=job.request.decoder,
-        progress=how.progress, checkpoint=how.checkpoint, skip_nonfinite=how.skip_nonfinite, check=False,
+        progress=how.progress, checkpoint=how.checkpoint, skip_nonfinite=how.skip_nonfinite, check=False, band=band,
     )  # fmt: skip
     say_skipped(statistics, job.say)
     return statistics, report
@@ -186,28 +192,6 @@ def estimate_to(job: Job, name: str, data: Samples, indices: list[int] | None = 
     return statistics
 
 
-def draw(job: Job, schedules: ScheduleSet, budget: int) -> list[Path]:
-    """Write samples along the best path of ``budget`` steps and along hand-made ones, from the same seeds."""
-    from ..evaluate.sampling import sample
-    from ..report.images import save_samples
-    from ..strides import beside
-
-    files: list[Path] = []
-    job.doing(f"Drawing samples along paths of {budget} steps")
-    start = time.monotonic()
-    for name, schedule in (
-        ("", schedules[budget]),
-        *((f"_{stride}", beside(schedules, stride, budget)) for stride in COMPARED_STRIDES),
-    ):
-        files.append(job.output / f"samples_{budget}_steps{name}.png")
-        # Two batches, one for each of two cores.
-        drawn = sample(job.denoiser, schedule, PICTURES, batch_size=PICTURES // 2, progress=job.how.progress)
-        save_samples(drawn.numpy(), files[-1])
-    evaluations = len(files) * PICTURES * budget
-    job.say(f"{files[0].parent}: samples, {evaluations:,} evaluations in {time.monotonic() - start:.0f} s")
-    return files
-
-
 def _score(comparison: Comparison, stride: str, budget: int) -> dict[str, float]:
     """Return a score as JSON values, with interpolation's part of its error where it has one."""
     bpd, error = comparison.curves[stride][budget]
@@ -215,13 +199,15 @@ def _score(comparison: Comparison, stride: str, budget: int) -> dict[str, float]
     return {"bpd": bpd, "standard_error": error, **part}
 
 
-def _summary(comparison: Comparison, files: list[Path], budgets: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+def _summary(
+    comparison: Comparison, files: list[Path], budgets: tuple[int, ...], answer: str
+) -> tuple[dict[str, Any], str]:
     """Return the held-out table, also of the ``budgets`` asked for, the answer, warnings and files: as values, as text."""
     from ..report.text import comparison_table
 
     columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves[BEST])})
     details = {
-        "answer": comparison.sentence(),
+        "answer": answer,
         "enough": {"tolerance": 0.1, "budget": None if comparison.useless else comparison.enough(0.1)},
         "bits_per_dim": {
             stride: {budget: _score(comparison, stride, budget) for budget in columns} for stride in comparison.curves
@@ -231,7 +217,7 @@ def _summary(comparison: Comparison, files: list[Path], budgets: tuple[int, ...]
         "warnings": list(comparison.warnings),
         "files": [str(path) for path in files],
     }
-    lines = [comparison_table(comparison, columns), "", comparison.sentence()]
+    lines = [comparison_table(comparison, columns), "", answer]
     if comparison.gaussian:
         references = ", ".join(f"{bpd:.3f} ({kind})" for kind, bpd in comparison.gaussian.items())
         lines.append(f"For comparison, a Gaussian fitted to the choosing data: {references} bits/dim.")

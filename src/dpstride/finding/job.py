@@ -13,10 +13,10 @@ from ..options import (
     DEFAULT_OBJECTIVE,
     DEFAULT_ODE_SAMPLER,
     OBJECTIVES,
-    ODE_SAMPLERS,
+    SAMPLERS,
     Decoder,
     Objective,
-    OdeSampler,
+    Sampler,
     Variance,
     check_choice,
 )
@@ -54,8 +54,11 @@ class Request:
         max_budget: largest number of steps; all when None.
         budgets: numbers of steps that the tolerance and the tables are for; the usual ones when None.
         tolerance: bits/dim within which adaptive paths must be of the best; None evaluates every grid index.
-        pictures: draw samples along the path of so many steps, and beside it along hand-made strides; none when None.
-        sampler: deterministic sampler of the trajectory objective.
+        pictures: images are drawn along the path of so many steps, and beside it along hand-made strides; 0 draws none.
+        sampler: the sampler that schedules for samples, or for a trajectory, are made for.
+        eta: noise of that sampler, where it has such an option.
+        exponent: of the objective for samples: p of its weight σ^p; the default when None.
+        band: of the objective for samples: the noise levels that count, in standard deviations of the data.
         weight: of the mixed objective: bits/dim that a mean square distance of 1 per dimension is worth.
         trajectories: number of noise samples for the reference sampler.
         teacher_steps: steps of the reference sampler, at most, and of the grid that paths are chosen on.
@@ -69,7 +72,10 @@ class Request:
     budgets: tuple[int, ...] | None = None
     tolerance: float | None = TOLERANCE
     pictures: int | None = None
-    sampler: OdeSampler = DEFAULT_ODE_SAMPLER
+    sampler: Sampler = DEFAULT_ODE_SAMPLER
+    eta: float = 0.0
+    exponent: float | None = None
+    band: tuple[float, float] | None = None
     weight: float = WEIGHT
     trajectories: int = TRAJECTORIES
     teacher_steps: int = TEACHER_STEPS
@@ -211,7 +217,7 @@ def request_from(options: Mapping[str, Any]) -> Request:
             raise TypeError(f"find has no option {name!r}.{hint(name, names)} It has {', '.join(names)}.")
     found = Request(**options)
     check_choice("objective", found.objective, OBJECTIVES)
-    check_choice("sampler", found.sampler, ODE_SAMPLERS)
+    check_choice("sampler", found.sampler, SAMPLERS)
     return replace(found, budgets=None if found.budgets is None else tuple(found.budgets))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ..options import BEST, DEFAULT_ODE_SAMPLER, FLOW_STRIDES
+from ..options import BEST, DEFAULT_ODE_SAMPLER, FLOW_STRIDES, ODE_SAMPLERS, OdeSampler, check_choice
 from ..runs.execution import Execution
 from ..runs.folder import ENDPOINTS, SCHEDULES, Needed
 from .job import Found, Job, Request, budgets_of, named
@@ -29,6 +29,7 @@ FORMAT = "dpstride-endpoints-1"
 
 def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
     """Return the model on the teacher's grid."""
+    check_choice("sampler of a trajectory", request.sampler, ODE_SAMPLERS)
     why = f"the steps of the grid that {request.sampler}'s paths are chosen on"
     return on_teacher_grid(denoiser, request, _paired(request) or None, why)
 
@@ -70,7 +71,8 @@ def run(job: Job, overwrite: bool) -> Found:
 
     output, request = job.output, job.request
     trajectory = follow(job, overwrite, paired=_paired(request))
-    schedules = named(trajectory_schedules(trajectory, request.sampler, request.max_budget), job.record)
+    sampler = cast(OdeSampler, request.sampler)
+    schedules = named(trajectory_schedules(trajectory, sampler, request.max_budget), job.record)
     schedules.save(output / SCHEDULES)
     budgets = budgets_of(schedules, request.budgets, BUDGETS)
     process = job.denoiser.process

@@ -43,7 +43,8 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         schedules: a ScheduleSet, a single Schedule, or the path of their JSON file.
         sampler: the sampler, as in `sample`; None is what the schedules are for, else ancestral.
         variance: of ancestral steps, as in `elbo_costs`; None is the schedules' own, else the model's.
-        eta: of DDIM, 0 (deterministic) to 1; a pipeline that passes its own eta (DDIMPipeline) overrules it.
+        eta: of DDIM, 0 (deterministic) to 1; None is the schedules' own, else 0. A pipeline that passes its own eta
+            (DDIMPipeline) overrules it.
         configuration: a DDPMScheduler's.
     """
 
@@ -52,7 +53,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         schedules: ScheduleSet | Schedule | str | os.PathLike[str] | None = None,
         sampler: str | None = None,
         variance: str | None = None,
-        eta: float = 0.0,
+        eta: float | None = None,
         **configuration: Any,
     ) -> None:
         super().__init__(**configuration)
@@ -63,9 +64,11 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
             )
         if variance is not None and variance not in VARIANCES:
             raise ValueError(f"variance must be None or one of {', '.join(map(repr, VARIANCES))}, not {variance!r}.")
-        samplers.check_eta(eta)
         self.schedules = _read(schedules)
-        self.sampler, self.eta = sampler or self.schedules.sampler, float(eta)
+        self.sampler = sampler or self.schedules.sampler
+        own_eta = self.schedules.eta if self.sampler == self.schedules.sampler else 0.0
+        self.eta = own_eta if eta is None else eta
+        samplers.check_eta(self.eta)
         self.facts = read_scheduler(dict(self.config), class_name="DDPMScheduler")
         _check_process(self.schedules, self.facts)
         own = self.schedules.options.get("variance")

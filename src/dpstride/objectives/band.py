@@ -17,12 +17,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ..options import POSTERIOR, Variance
+from ..options import (
+    DEFAULT_DECODER,
+    DEFAULT_ODE_SAMPLER,
+    POSTERIOR,
+    SAMPLERS,
+    SAMPLES,
+    CostOptions,
+    Decoder,
+    Sampler,
+    Variance,
+    check_choice,
+)
 from ..process import ForwardProcess
 from ..solver.costs import Lines
 from ..statistics.artefact import Statistics
@@ -43,9 +54,9 @@ class Band:
     does.
     """
 
-    exponent: float = 1.0
-    low: float = 0.1
-    high: float = 10.0
+    exponent: float = 1.3
+    low: float = 0.2
+    high: float = 20.0
 
     def __post_init__(self) -> None:
         for name, value in (("exponent", self.exponent), ("low", self.low), ("high", self.high)):
@@ -133,13 +144,50 @@ def band_costs(
         lines=lines,
         unit=UNIT,
         options={
-            "objective": "samples",
+            "objective": SAMPLES,
             "exponent": float(exponent),
             "band": [chosen.low, chosen.high],
             "divergence": variance,
         },
         provenance=provenance_of(statistics),
     )
+
+
+@dataclass(frozen=True)
+class SamplesPlan:
+    """The wish for samples: which noise levels count, and what will draw the samples.
+
+    Attributes:
+        band: noise levels that count, and their weight.
+        sampler: sampler that schedules carry, used unless another is asked for.
+        eta: its noise, where it has such an option.
+    """
+
+    band: Band = DEFAULT
+    sampler: Sampler = DEFAULT_ODE_SAMPLER
+    eta: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("sampler", self.sampler, SAMPLERS)
+
+    @classmethod
+    def of(cls, band: Band | None, sampler: Sampler | None, eta: float | None) -> SamplesPlan:
+        """The plan with what is None left at its default."""
+        return cls(band or DEFAULT, sampler or DEFAULT_ODE_SAMPLER, 0.0 if eta is None else eta)
+
+    def costs(
+        self, statistics: Statistics, variance: Variance | None = None, decoder: Decoder = DEFAULT_DECODER
+    ) -> StepCosts:
+        """Return `band_costs` whose schedules carry sampler, eta and ``variance``, and have the ELBO's bits/dim as well."""
+        likelihood = elbo_costs(statistics, variance, decoder)
+        costs = band_costs(statistics, self.band.exponent, (self.band.low, self.band.high))
+        scored = CostOptions.from_dict(likelihood.options).to_dict()
+        return replace(
+            costs,
+            likelihood=likelihood,
+            fitted=likelihood.fitted,
+            options={**scored, **costs.options, "sampler": self.sampler, "eta": float(self.eta)},
+        )
 
 
 def weighted_table(L: Array, weights: Array) -> Array:

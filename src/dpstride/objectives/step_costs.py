@@ -128,7 +128,7 @@ class StepCosts:
 
     def recorded(self, paths: Sequence[Path], costs: Sequence[float]) -> dict[str, list[float]]:
         """Costs that bits/dim do not tell, of several paths, by the name under which schedules keep them."""
-        own = {} if self.scored else {"cost": list(costs)}
+        own = {} if self.prior is not None or self.parts else {"cost": list(costs)}
         return own | {f"{name}_cost": [part.cost(path) for path in paths] for name, part in self.parts.items()}
 
     # --- bits/dim ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...evaluate.comparison import NEGLIGIBLE, STRIDES
+from ...evaluate.purpose import caveat
 from ...integrations.export import sigmas
 from ...objectives.step_costs import CostTable
 from ...process import ForwardProcess
@@ -67,6 +68,8 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
             "T": process.T,
             "originT": process.origin_T,
         },
+        "answer": None if saved.answer is None else printable(saved.answer, 2 * TEXT),
+        "caveat": caveat(schedules),
         "dropped": len(schedules.budgets) - len(budgets),
         "negligible": NEGLIGIBLE,
         "raw": comparison.raw,

@@ -9,6 +9,7 @@ let announcing = 0;
 // --- once ------------------------------------------------------------------------------------------------------------
 
 function fillOnce() {
+  $('caveat').textContent = report.caveat;
   $('facts').replaceChildren(...report.facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
   $('provenance').replaceChildren(...report.provenance.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
   $('warnings').replaceChildren(...[...report.warnings, ...(report.dropped ? [`To stay small, this page leaves out ${grouped(report.dropped)} of the budgets above 256; schedules.json has all.`] : [])]
@@ -94,7 +95,9 @@ function setTolerance(value, written) {
   for (const button of $('tolerances').querySelectorAll('button')) button.setAttribute('aria-pressed', Number(button.dataset.tolerance) === value);
   const found = answerOf(report, value);
   const pair = ({bpd, error}) => fixed(bpd) + (Number.isFinite(error) ? ` ± ${fixed(error)}` : '');
-  if (found.useless) {
+  if (report.answer) {
+    $('answer').textContent = report.answer;
+  } else if (found.useless) {
     $('answer').textContent = 'This model describes held-out data worse than no model at all, so no number of steps is enough.';
     $('against').textContent = `${pair(found.least)} bits/dim at best; storing the values as they are takes ${significant(report.raw)}.`;
   } else {
@@ -307,8 +310,8 @@ async function start() {
   state.axis = noiseAxis(report, document.querySelector('input[name=axis]:checked').value);
   fillOnce();
   const {useless, best, place} = answerOf(report, state.tolerance);
-  $('tolerances').hidden = useless;
-  state.place = useless ? best : place;
+  $('tolerances').hidden = useless || report.answer !== null;
+  state.place = report.answer ? nearestPlace(report.budgets, 8) : useless ? best : place;
   listen();
   setTolerance(state.tolerance, false);
   drawAll();

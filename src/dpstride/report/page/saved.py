@@ -9,6 +9,7 @@ from typing import Any
 
 from ...adaptive.report import AdaptiveReport
 from ...evaluate.comparison import Comparison, check_provenance, compare
+from ...evaluate.purpose import is_for_samples, samples_sentence
 from ...objectives.elbo import heldout_costs
 from ...objectives.step_costs import CostTable
 from ...options import BEST, CostOptions
@@ -39,6 +40,7 @@ class Saved:
     adaptive: AdaptiveReport | None
     run: Run | None
     front: Front | None = None
+    answer: str | None = None  # of schedules for samples; others are answered by the comparison
 
     @classmethod
     def read(cls, folder: str | Path) -> Saved:
@@ -77,6 +79,7 @@ class Saved:
             run=Run.load(run) if run.is_file() else None,
             # One that another objective left in the folder is not of these schedules.
             front=Front.load(home / NAME) if "lambda" in schedules.options and (home / NAME).is_file() else None,
+            answer=samples_sentence(schedules, statistics) if statistics and is_for_samples(schedules) else None,
         )
         saved.check()
         return saved

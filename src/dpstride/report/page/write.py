@@ -33,7 +33,7 @@ def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
     """Write report.html into a results folder, from what it holds; the path written."""
     found = saved or Saved.read(folder)
     comparison = found.comparison
-    text = page_text(page_document(found), comparison.sentence(), comparison_table(comparison))
+    text = page_text(page_document(found), found.answer or comparison.sentence(), comparison_table(comparison))
     return write_text(Path(folder) / NAME, text)
 
 

@@ -1,0 +1,48 @@
+"""Stage 7. What schedules were chosen for, said where their numbers are: likelihood and samples are different questions."""
+
+from __future__ import annotations
+
+from .. import samplers
+from ..objectives.band import band_costs
+from ..options import COMPARED_STRIDES, SAMPLES
+from ..schedule import ScheduleSet
+from ..statistics.artefact import Statistics
+from ..strides import find
+
+SHOWN = 8  # steps of which the sentence speaks, where there are so many
+LIKELIHOOD_CAVEAT = (
+    "These schedules are the best for likelihood (bits/dim), which need not give the best samples. For samples in few steps, "
+    "run `dpstride find` with `--for samples`."
+)
+SAMPLES_CAVEAT = (
+    "These schedules are chosen for samples, so other strides may have fewer bits/dim. The divergence ranks paths; how close "
+    "samples are to real data has to be measured."
+)
+
+
+def is_for_samples(schedules: ScheduleSet) -> bool:
+    """Return whether schedules were chosen for the quality of samples."""
+    return schedules.options.get("objective") == SAMPLES
+
+
+def caveat(schedules: ScheduleSet) -> str:
+    """Return what a reader of bits/dim must know about their purpose."""
+    return SAMPLES_CAVEAT if is_for_samples(schedules) else LIKELIHOOD_CAVEAT
+
+
+def samples_sentence(schedules: ScheduleSet, heldout: Statistics) -> str:
+    """Return the answer of schedules for samples: what they gain over hand-made ones of as many steps, on held-out data."""
+    options = schedules.options
+    low, high = options["band"]
+    costs = band_costs(heldout, options["exponent"], (low, high), options["divergence"])
+    budget = min(schedules.budgets, key=lambda K: abs(K - SHOWN))
+    ours = costs.cost(schedules.entries[budget][0])
+    others = {name: costs.cost(find(name).make(schedules.process, budget).steps) for name in COMPARED_STRIDES}
+    shares = " and ".join(
+        f"{ours / other:.0%} of that of {name} steps" for name, other in others.items() if other > 0.0
+    )
+    return (
+        f"Schedules for samples with {samplers.find(schedules.sampler).words}, one for every number of steps up to "
+        f"{schedules.budgets[-1]:,}. At {budget} steps the divergence from held-out data (noise levels {low:g} to {high:g}) is "
+        f"{shares}."
+    )

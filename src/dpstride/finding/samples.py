@@ -1,0 +1,50 @@
+"""The main job for samples in few steps: paths that are best over a band of noise levels, for the sampler that is asked for.
+
+Statistics, held-out scores, files and page are those of the job for bits/dim; what differs is what paths are chosen for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..runs.execution import Execution
+from . import elbo
+from .elbo import evaluations as evaluations
+from .elbo import needed as needed
+from .elbo import noises as noises
+from .elbo import on_grid as on_grid
+from .job import Found, Job, Request
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..objectives.band import SamplesPlan
+
+USES = ("skip_nonfinite", "sampler", "eta", "exponent", "band")
+
+
+def plan_of(request: Request) -> SamplesPlan:
+    """Return the plan of a request, or refuse it before the network runs."""
+    from .. import samplers
+    from ..objectives.band import Band, SamplesPlan
+
+    given = {} if request.exponent is None else {"exponent": request.exponent}
+    if request.band is not None:
+        given |= dict(zip(("low", "high"), request.band, strict=True))
+    samplers.check_eta(request.eta, request.sampler)
+    return SamplesPlan(Band(**given), request.sampler, request.eta)
+
+
+def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:
+    """Return the options that results depend on."""
+    plan = plan_of(request)
+    return elbo.options(denoiser, samples, request, how) | {
+        "exponent": plan.band.exponent,
+        "band": [plan.band.low, plan.band.high],
+        "sampler": plan.sampler,
+        "eta": plan.eta,
+    }
+
+
+def run(job: Job, overwrite: bool) -> Found:
+    """Do the work, writing each result as soon as it is there."""
+    return elbo.run(job, overwrite, plan_of(job.request))
