@@ -11,7 +11,7 @@ import pytest
 from dpstride import ForwardProcess, Statistics, elbo_costs, estimate, solve
 from dpstride.adaptive.gaps import around
 from dpstride.adaptive.loop import first_steps
-from dpstride.adaptive.regret import _Judge, believe
+from dpstride.adaptive.regret import Judge, believe
 from dpstride.objectives.elbo import check_options
 from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.interpolate import fill
@@ -30,7 +30,7 @@ def test_noise_alone_is_never_worth_another_time() -> None:
     """Forty times of a smooth curve: what leaving one out misses is noise, and it is seen to be."""
     u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
     for seed in range(5):
-        candidates = _Judge(drawn_statistics(32, seed), np.isin(np.arange(T + 1), first_steps(u, 40)), POSTERIOR)
+        candidates = Judge(drawn_statistics(32, seed), np.isin(np.arange(T + 1), first_steps(u, 40)), POSTERIOR)
         where = np.searchsorted(candidates.grid, candidates.known)
         weights = np.random.default_rng(seed).dirichlet(np.ones(32), 50).T
         weights = np.concatenate([np.full((32, 1), 1.0 / 32.0), weights], axis=1)
@@ -45,7 +45,7 @@ def test_a_replicate_is_the_table_of_resampled_data() -> None:
         full = drawn_statistics(12, 9, process)
         chosen_options = check_options(process, "posterior", **options)  # type: ignore[arg-type]
         mask = np.ones(31, dtype=bool)
-        candidates = _Judge(full, mask, chosen_options)
+        candidates = Judge(full, mask, chosen_options)
         drawn = np.random.default_rng(0).integers(12, size=12)
         weights = np.bincount(drawn, minlength=12) / 12.0
         table = elbo_costs(full, **options)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
         assert (belief.regret > -1e-9).all(), (variance, decoder)
         assert (belief.upper > 0.0).all(), (variance, decoder)
         assert (belief.mean < 0.3).all(), (variance, decoder)
-        whole = _Judge(full, np.ones(25, dtype=bool), options)
+        whole = Judge(full, np.ones(25, dtype=bool), options)
         table = elbo_costs(full, variance, decoder)
         # With every step evaluated the candidates' own table is the whole table, and chooses the same paths.
         ones = np.ones((3, 24))
@@ -90,7 +90,7 @@ def test_the_respaced_decoder_of_the_last_time_is_looked_at_where_it_is_filled_i
     full = learned_statistics(process)
     mask = spread(full, 14)
     for variance in ("learned_range", "posterior"):
-        judge = _Judge(without(full, mask), mask, check_options(process, "learned_range", variance, "respaced"))
+        judge = Judge(without(full, mask), mask, check_options(process, "learned_range", variance, "respaced"))
         assert 699 not in judge.grid
         table = elbo_costs(fill(full, mask), variance, "respaced")  # type: ignore[arg-type]
         expected = table.pairs[700, 699] - table.L[700, 699]
@@ -112,7 +112,7 @@ def test_blocks_of_a_learned_variance_average_to_its_cost() -> None:
     process = ForwardProcess.linear(12)
     full = learned_statistics(process)
     options = check_options(process, "learned_range", None)
-    candidates = _Judge(full, np.ones(13, dtype=bool), options)
+    candidates = Judge(full, np.ones(13, dtype=bool), options)
     single = np.zeros(candidates.sizes.size)
     single[3] = 1.0
     only_block_3 = candidates.steps(single, np.ones((3, 12)))
@@ -154,7 +154,7 @@ def test_what_learned_rows_miss_is_the_difference_of_two_whole_tables(variance: 
     process = ForwardProcess.linear(40)
     full = learned_statistics(process)
     mask = spread(full, 12)
-    judge = _Judge(full, mask, check_options(process, "learned_range", variance))
+    judge = Judge(full, mask, check_options(process, "learned_range", variance))
     found, u = judge._learned_misses(), coordinate_of(full)
     table = elbo_costs(full, variance)
     for row, t in enumerate(judge.known[1:-1].tolist(), start=1):
@@ -170,7 +170,7 @@ def test_what_learned_rows_miss_is_the_difference_of_two_whole_tables(variance: 
 def test_misses_that_are_small_by_chance_are_not_believed() -> None:
     """Three neighbours lie just where the others say; those beyond do not, and the curve is the same kind everywhere."""
     u = noise_coordinate(PROCESS, float(SPECTRUM.sum()))
-    judge = _Judge(without_noise(2), np.isin(np.arange(T + 1), first_steps(u, 11)), POSTERIOR)
+    judge = Judge(without_noise(2), np.isin(np.arange(T + 1), first_steps(u, 11)), POSTERIOR)
     missed = np.full(11, 0.1)
     lucky = np.where(np.isin(np.arange(11), (4, 5, 6)), 0.0, missed)
     between = (judge.grid > judge.known[4]) & (judge.grid < judge.known[6])
@@ -185,7 +185,7 @@ def test_what_is_unknown_vanishes_at_evaluated_times_and_falls_with_the_gap() ->
     for count in (8, 16):
         steps = first_steps(u, count)
         mask = np.isin(np.arange(T + 1), steps)
-        candidates = _Judge(exact, mask, POSTERIOR)
+        candidates = Judge(exact, mask, POSTERIOR)
         where = np.searchsorted(candidates.grid, candidates.known)
         levels = np.log(candidates.squared_error[where])
         unknown, worth = candidates.unknown(levels)
@@ -227,7 +227,7 @@ def test_a_second_time_beside_another_makes_nothing_surer() -> None:
     single = np.union1d(even[(even < 30) | (even > 80)], [30, 80])
     between = []
     for known in (single, np.union1d(single, [31, 79])):
-        judge = _Judge(without_noise(2), np.isin(np.arange(T + 1), known), POSTERIOR)
+        judge = Judge(without_noise(2), np.isin(np.arange(T + 1), known), POSTERIOR)
         bends = np.logaddexp(0.0, 3.0 * (u[judge.known] - u[50]))
         believed, _ = judge.unknown(np.repeat(bends[:, None], 3, axis=1))
         between.append(believed[(judge.grid > 31) & (judge.grid < 79)].max())

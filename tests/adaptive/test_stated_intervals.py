@@ -14,7 +14,7 @@ import pytest
 
 from dpstride import ForwardProcess, Statistics, elbo_costs, solve
 from dpstride.adaptive.loop import Goal, opening_steps, refine
-from dpstride.adaptive.regret import _Judge
+from dpstride.adaptive.regret import Judge
 from dpstride.adaptive.report import AdaptiveReport
 from dpstride.objectives.elbo import check_options
 from dpstride.statistics.artefact import DataRange
@@ -146,7 +146,7 @@ def misses(truth: Statistics, options: Any) -> tuple[Any, Any]:
     along = noise_coordinate(process, square, predicts, learned=True)
     steps = opening_steps(process, noise_coordinate(process, square), along, process.T)
     judge, whole = (
-        _Judge(truth, np.isin(np.arange(process.T + 1), known), options) for known in (steps, range(1, process.T + 1))
+        Judge(truth, np.isin(np.arange(process.T + 1), known), options) for known in (steps, range(1, process.T + 1))
     )
     unknown, _ = judge._row_unknown(judge._resampled(np.random.default_rng(0)))
     costly = whole.estimate > 1e-6 * truth.dims  # steps of no cost have no logarithm

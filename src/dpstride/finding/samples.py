@@ -5,8 +5,10 @@ Statistics, held-out scores, files and page are those of the job for bits/dim; w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..options import SAMPLES_VARIANCE
 from ..runs.execution import Execution
 from . import elbo
 from .elbo import evaluations as evaluations
@@ -37,7 +39,8 @@ def plan_of(request: Request) -> SamplesPlan:
 def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:
     """Return the options that results depend on."""
     plan = plan_of(request)
-    return elbo.options(denoiser, samples, request, how) | {
+    settled = replace(request, variance=request.variance or SAMPLES_VARIANCE)
+    return elbo.options(denoiser, samples, settled, how) | {
         "exponent": plan.band.exponent,
         "band": [plan.band.low, plan.band.high],
         "sampler": plan.sampler,

@@ -28,6 +28,7 @@ from ..options import (
     POSTERIOR,
     SAMPLERS,
     SAMPLES,
+    SAMPLES_VARIANCE,
     CostOptions,
     Decoder,
     Sampler,
@@ -178,8 +179,11 @@ class SamplesPlan:
     def costs(
         self, statistics: Statistics, variance: Variance | None = None, decoder: Decoder = DEFAULT_DECODER
     ) -> StepCosts:
-        """Return `band_costs` whose schedules carry sampler, eta and ``variance``, and have the ELBO's bits/dim as well."""
-        likelihood = elbo_costs(statistics, variance, decoder)
+        """Return `band_costs` whose schedules carry sampler, eta and ``variance``, and have the ELBO's bits/dim as well.
+
+        The variance of ancestral steps matters as much as the path: left out, it is the one that maximises the ELBO.
+        """
+        likelihood = elbo_costs(statistics, variance or SAMPLES_VARIANCE, decoder)
         costs = band_costs(statistics, self.band.exponent, (self.band.low, self.band.high))
         scored = CostOptions.from_dict(likelihood.options).to_dict()
         return replace(
