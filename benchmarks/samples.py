@@ -14,12 +14,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from beyond import RUNS, results, save, table, write_page
+from beyond import RUNS
 from numpy.typing import NDArray
 
 from dpstride import Denoiser, Schedule, Statistics, estimate_adaptively, even_stride, sample, schedules_from, zoo
@@ -27,13 +25,18 @@ from dpstride.evaluate.features.extractor import to_levels
 from dpstride.objectives.band import SamplesPlan
 from dpstride.options import SAMPLES_VARIANCE
 from dpstride.runs.storage import read_arrays, write_arrays
-from dpstride.zoo.classifier import fashion_features
 
 SAMPLERS = ("ancestral", "ddim")
 BUDGETS = (4, 8, 16, 32)
 SEED, CHOOSING_SEED, CHOOSING = 1, 0, 128
 SCHEDULES = ("samples", "even", "elbo")
-WORDS = {"samples": "for samples", "even": "even", "elbo": "ELBO", "ancestral": "ancestral, optimal variance", "ddim": "DDIM"}
+WORDS = {
+    "samples": "for samples",
+    "even": "even",
+    "elbo": "ELBO",
+    "ancestral": "ancestral, optimal variance",
+    "ddim": "DDIM",
+}
 
 
 def statistics_of(name: str, denoiser: Denoiser) -> Statistics:
@@ -61,7 +64,12 @@ def paths_of(statistics: Statistics, sampler: Any, budgets: Sequence[int]) -> di
 
 def drawn(name: str, denoiser: Denoiser, schedule: Schedule, label: str, count: int) -> NDArray[np.uint8]:
     """The samples of a schedule as uint8 images, from its file where they are kept."""
-    identity = {"format": "dpstride-benchmark-samples", "steps": str(schedule.steps), "count": str(count), "seed": str(SEED)}
+    identity = {
+        "format": "dpstride-benchmark-samples",
+        "steps": str(schedule.steps),
+        "count": str(count),
+        "seed": str(SEED),
+    }
     path = RUNS / "samples" / name / f"{schedule.sampler}-{schedule.budget}-{label}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file():

@@ -31,6 +31,7 @@ _HOME = {
     "StepCosts": "objectives.step_costs",
     "CostTable": "objectives.step_costs",
     "elbo_costs": "objectives.elbo",
+    "Band": "objectives.band",
     "band_costs": "objectives.band",
     "Solution": "solver",
     "solve": "solver",
@@ -60,6 +61,7 @@ _HOME = {
     "frechet_distance": "evaluate.frechet",
     "KernelDistance": "evaluate.kernel_distance",
     "kernel_distance": "evaluate.kernel_distance",
+    "energy_distance": "evaluate.energy_distance",
     "MaskedProcess": "masked.process",
     "MaskedDenoiser": "masked.denoiser",
     "Tokens": "masked.tokens",
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     from .denoiser import Prediction as Prediction
     from .evaluate.comparison import Comparison as Comparison
     from .evaluate.comparison import compare as compare
+    from .evaluate.energy_distance import energy_distance as energy_distance
     from .evaluate.frechet import Moments as Moments
     from .evaluate.frechet import frechet_distance as frechet_distance
     from .evaluate.kernel_distance import KernelDistance as KernelDistance
@@ -135,6 +138,7 @@ if TYPE_CHECKING:
     from .masked.strides import even_unmasking as even_unmasking
     from .masked.strides import linear_times as linear_times
     from .masked.tokens import Tokens as Tokens
+    from .objectives.band import Band as Band
     from .objectives.band import band_costs as band_costs
     from .objectives.continuous import refine_schedule as refine_schedule
     from .objectives.elbo import elbo_costs as elbo_costs

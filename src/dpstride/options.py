@@ -47,7 +47,9 @@ SAMPLES: Final[Objective] = "samples"
 OBJECTIVE_FOR: Final[dict[Purpose, Objective]] = {"likelihood": DEFAULT_OBJECTIVE, "samples": SAMPLES}
 DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"
-SAMPLES_VARIANCE: Final[Variance] = "optimal"  # of ancestral steps: closer to real data than any other that was measured
+SAMPLES_VARIANCE: Final[Variance] = (
+    "optimal"  # of ancestral steps: closer to real data than any other that was measured
+)
 DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
 FLOW_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic", "karras")  # beside those of a deterministic sampler
 COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # beside the best paths, in every table

@@ -58,8 +58,8 @@ def optimise(
     it of the best: see `estimate_adaptively`, whose report is then in the schedules' provenance as "adaptive".
 
     With ``objective="samples"`` paths are best for the quality of samples in few steps instead: see `band_costs`, whose weights
-    ``band`` holds. ``sampler`` ("ddim" when None), ``eta`` and ``variance`` ("optimal" when None) are then kept with the schedules, and used by
-    `sample`, `DPStrideScheduler` and exports; a tolerance is a share of what a path costs.
+    ``band`` holds. ``sampler`` ("ddim" when None), ``eta`` and ``variance`` ("optimal" when None) are then kept with the
+    schedules, and used by `sample`, `DPStrideScheduler` and exports; a tolerance is a share of what a path costs.
     """
     from .statistics.estimate import estimate
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..runs.numbers import whole_number
+from .discrepancy import Discrepancy, discrepancy
 from .frechet import as_features
 
 Array = npt.NDArray[np.float64]
-ROWS = 1024  # of a kernel matrix held at a time
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def kernel_distance(features_a: Any, features_b: Any, subset_size: int | None = 
     if min(len(a), len(b)) < 2:
         raise ValueError(f"The kernel distance needs at least 2 samples of each set, not {len(a)} and {len(b)}.")
     if subset_size is None:
-        value, standard_error = _full(a.astype(np.float64), b.astype(np.float64))
-        return KernelDistance(value, standard_error, (len(a), len(b)), 1)
+        found = _full(a.astype(np.float64), b.astype(np.float64))
+        return KernelDistance(found.value, found.standard_error, (len(a), len(b)), 1)
     whole_number(subset_size, "subset_size must be a whole number of at least 2, or None for all", 2)
     subsets = min(len(a), len(b)) // subset_size
     if subsets < 2:
@@ -55,44 +55,16 @@ def kernel_distance(features_a: Any, features_b: Any, subset_size: int | None = 
     rng = np.random.default_rng(seed)
     order_a, order_b = rng.permutation(len(a)), rng.permutation(len(b))
     parts = [slice(i * subset_size, (i + 1) * subset_size) for i in range(subsets)]
-    values = [_full(a[order_a[part]].astype(np.float64), b[order_b[part]].astype(np.float64))[0] for part in parts]
+    values = [_full(a[order_a[part]].astype(np.float64), b[order_b[part]].astype(np.float64)).value for part in parts]
     error = float(np.std(values, ddof=1)) / math.sqrt(subsets)
     return KernelDistance(float(np.mean(values)), error, (subsets * subset_size, subsets * subset_size), subsets)
 
 
-def _full(a: Array, b: Array) -> tuple[float, float]:
-    """Over all pairs, with the jackknife's standard error.
-
-    Leaving out sample i of a set changes only sums over its own row of the kernel matrices, so all n + m leave-one-out
-    estimates come from row sums.
-    """
-    n, m = len(a), len(b)
+def _full(a: Array, b: Array) -> Discrepancy:
     a, b = (x / math.sqrt(x.shape[1]) for x in (a, b))  # so that the kernel is (x·y + 1)³
-    within_a, within_b = (_row_sums(x, x) - _kernel(np.square(x).sum(axis=1)) for x in (a, b))
-    across_a, across_b = _row_sums(a, b), _row_sums(b, a)
-    sum_a, sum_b, sum_ab = within_a.sum(), within_b.sum(), across_a.sum()
-    mean_a, mean_b, mean_ab = sum_a / (n * (n - 1)), sum_b / (m * (m - 1)), sum_ab / (n * m)
-    value = mean_a + mean_b - 2.0 * mean_ab
-    if min(n, m) < 3:
-        return float(value), math.nan
-    without_a = (sum_a - 2.0 * within_a) / ((n - 1) * (n - 2)) + mean_b - 2.0 * (sum_ab - across_a) / ((n - 1) * m)
-    without_b = mean_a + (sum_b - 2.0 * within_b) / ((m - 1) * (m - 2)) - 2.0 * (sum_ab - across_b) / (n * (m - 1))
-    variance = sum(
-        (len(without) - 1) / len(without) * np.square(without - without.mean()).sum()
-        for without in (without_a, without_b)
-    )
-    return float(value), math.sqrt(float(variance))
+    return discrepancy(a, b, _kernel)
 
 
-def _row_sums(a: Array, b: Array) -> Array:
-    """Sum over b of the kernel with each row of a."""
-    sums = np.empty(len(a))
-    for first in range(0, len(a), ROWS):
-        rows = a[first : first + ROWS]
-        sums[first : first + ROWS] = sum(_kernel(rows @ b[i : i + ROWS].T).sum(1) for i in range(0, len(b), ROWS))
-    return sums
-
-
-def _kernel(products: Array) -> Array:
-    shifted = products + 1.0
+def _kernel(a: Array, b: Array) -> Array:
+    shifted = a @ b.T + 1.0
     return np.asarray(shifted * shifted * shifted)

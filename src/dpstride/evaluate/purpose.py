@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import samplers
 from ..objectives.band import band_costs
 from ..options import COMPARED_STRIDES, SAMPLES
@@ -36,13 +38,19 @@ def samples_sentence(schedules: ScheduleSet, heldout: Statistics) -> str:
     low, high = options["band"]
     costs = band_costs(heldout, options["exponent"], (low, high), options["divergence"])
     budget = min(schedules.budgets, key=lambda K: abs(K - SHOWN))
-    ours = costs.cost(schedules.entries[budget][0])
-    others = {name: costs.cost(find(name).make(schedules.process, budget).steps) for name in COMPARED_STRIDES}
+    T = schedules.process.T
+    least = costs.cost(range(T, -1, -1))  # what no path of this network avoids
+
+    def excess(path: Sequence[int]) -> float:
+        return costs.cost(path) - least
+
+    ours = excess(schedules.entries[budget][0])
+    others = {name: excess(find(name).make(schedules.process, budget).steps) for name in COMPARED_STRIDES}
     shares = " and ".join(
         f"{ours / other:.0%} of that of {name} steps" for name, other in others.items() if other > 0.0
     )
     return (
         f"Schedules for samples with {samplers.find(schedules.sampler).words}, one for every number of steps up to "
-        f"{schedules.budgets[-1]:,}. At {budget} steps the divergence from held-out data (noise levels {low:g} to {high:g}) is "
-        f"{shares}."
+        f"{schedules.budgets[-1]:,}. At {budget} steps their divergence from held-out data beyond that of all {T:,} steps "
+        f"(noise levels {low:g} to {high:g}) is {shares or 'none'}."
     )
