@@ -16,11 +16,11 @@ BUDGETS = (4, 8)
 
 
 def test_the_stated_regret_holds_against_every_step() -> None:
-    """With 95% confidence: at least 9 of 10 hold with a chance of 0.91, and none of these seeds was chosen."""
+    """With 95% confidence: at least 5 of 6 hold with a chance of 0.97, and none of these seeds was chosen."""
     denoiser, band = mixture_denoiser(T=60), Band()
-    truth = estimate(denoiser, mixture_data(2000, seed=999), batch_size=500, progress=False)
+    truth = estimate(denoiser, mixture_data(1000, seed=999), batch_size=500, progress=False)
     held = []
-    for seed in range(5):
+    for seed in range(3):
         few, report = estimate_adaptively(
             denoiser, mixture_data(48, seed=seed), budgets=BUDGETS, tolerance=0.02, band=band, progress=False
         )
@@ -29,7 +29,7 @@ def test_the_stated_regret_holds_against_every_step() -> None:
         costs = band_costs(replace(truth, data={**truth.data, "deviation": few.data["deviation"]}))
         chosen, best = solve(band_costs(few)), solve(costs)
         held += [costs.cost(chosen.path(K)) <= (1.0 + report.regret[K].high) * best.cost(K) for K in BUDGETS]
-    assert sum(held) >= 9
+    assert sum(held) >= 5
 
 
 def test_a_tolerance_that_is_none_is_refused_in_its_own_unit() -> None:
