@@ -29,7 +29,7 @@ class BandJudge(Judge):
         self._phi, self._phi_end = levels[self.grid], float(levels[1])
 
     def scale(self, least: Array) -> Array:
-        """What the best paths cost; a path that costs nothing has no regret either."""
+        """Return the costs of the best paths; a path that costs nothing has no regret either."""
         return np.where(least > 0.0, least, 1.0)
 
     @cached_property
