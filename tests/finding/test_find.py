@@ -105,7 +105,9 @@ def test_wrong_requests_are_refused_before_the_work(folder: Path) -> None:
 
     with pytest.raises(TypeError, match=r"find has no option 'tolerence'\. .*tolerance"):
         find(tolerence=0.1)
-    with pytest.raises(ValueError, match="objective must be one of 'elbo', 'samples', 'trajectory', 'mixed', not 'fid'"):
+    with pytest.raises(
+        ValueError, match="objective must be one of 'elbo', 'samples', 'trajectory', 'mixed', not 'fid'"
+    ):
         find(objective="fid")
     with pytest.raises(ValueError, match="weight is for objective mixed; with elbo it would do nothing"):
         find(weight=3.0)
@@ -135,7 +137,9 @@ def test_another_run_is_neither_mixed_nor_disturbed(folder: Path) -> None:
 def test_options_belong_to_the_objectives_that_use_them() -> None:
     check_uses(Request().objective, ["samples", "skip_nonfinite"])
     check_uses("trajectory", ["sampler", "trajectories", "teacher_steps"])
-    with pytest.raises(ValueError, match="--sampler is for --objective samples or trajectory; with mixed it would do nothing"):
+    with pytest.raises(
+        ValueError, match="--sampler is for --objective samples or trajectory; with mixed it would do nothing"
+    ):
         check_uses("mixed", ["sampler"], lambda name: f"--{name}")
 
 
