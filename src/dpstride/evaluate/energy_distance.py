@@ -37,7 +37,7 @@ def _closeness(a: Array, b: Array) -> Array:
     """−|x − y| per root of the dimension, so that one scale serves data of any size."""
     from scipy.spatial.distance import cdist
 
-    return np.asarray(cdist(a, b)) / -np.sqrt(a.shape[1])
+    return np.asarray(cdist(a, b) / -np.sqrt(a.shape[1]), dtype=np.float64)
 
 
 def _flat(samples: Any) -> Any:
