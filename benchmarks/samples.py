@@ -12,23 +12,46 @@ one file per path, so that an interrupted run goes on; several may run at once.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from beyond import RUNS
+from beyond import RUNS, results, save, table, write_page
 from numpy.typing import NDArray
 
-from dpstride import Denoiser, Schedule, Statistics, estimate_adaptively, even_stride, sample, schedules_from, zoo
-from dpstride.evaluate.features.extractor import to_levels
+from dpstride import (
+    Denoiser,
+    Schedule,
+    Statistics,
+    energy_distance,
+    estimate_adaptively,
+    even_stride,
+    frechet_distance,
+    sample,
+    schedules_from,
+    zoo,
+)
+from dpstride.evaluate.features.extractor import FeatureExtractor, to_levels
+from dpstride.evaluate.frechet import Moments
+from dpstride.evaluate.kernel_distance import feature_discrepancy
 from dpstride.objectives.band import SamplesPlan
 from dpstride.options import SAMPLES_VARIANCE
 from dpstride.runs.storage import read_arrays, write_arrays
+from dpstride.zoo.classifier import fashion_features
 
 SAMPLERS = ("ancestral", "ddim")
 BUDGETS = (4, 8, 16, 32)
 SEED, CHOOSING_SEED, CHOOSING = 1, 0, 128
+BLOCKS = 20  # of the jackknife
+Features = NDArray[np.float32]
+MEASURES = {
+    "frechet": "Fréchet distance, fashion features",
+    "kernel": "kernel distance · 10³",
+    "energy": "pixel energy distance · 10³",
+}
+SCALE = {"frechet": 1.0, "kernel": 1000.0, "energy": 1000.0}
 SCHEDULES = ("samples", "even", "elbo")
 WORDS = {
     "samples": "for samples",
@@ -82,6 +105,107 @@ def drawn(name: str, denoiser: Denoiser, schedule: Schedule, label: str, count: 
     return images
 
 
+# --- measuring -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Real:
+    """Test images, which chose nothing."""
+
+    extractor: FeatureExtractor
+    features: Features
+    pixels: NDArray[np.float64]
+
+    @classmethod
+    def load(cls) -> Real:
+        extractor, images = fashion_features(), zoo.load_data("fashion-test").numpy()
+        return cls(extractor, extractor(images), images / 127.5 - 1.0)
+
+
+def measured(name: str, sampler: str, K: int, real: Real) -> dict[str, Any] | None:
+    """Distances of a cell's schedules, and paired differences of ours from the others; None until all are drawn."""
+    paths = {label: RUNS / "samples" / name / f"{sampler}-{K}-{label}.safetensors" for label in SCHEDULES}
+    if not all(path.is_file() for path in paths.values()):
+        return None
+    kept = {label: read_arrays(path) for label, path in paths.items()}
+    images = {label: np.asarray(arrays["images"]) for label, (arrays, _) in kept.items()}
+    features = {label: real.extractor(each) for label, each in images.items()}
+    kernels = {label: feature_discrepancy(each, real.features) for label, each in features.items()}
+    energies = {label: energy_distance(each / 127.5 - 1.0, real.pixels) for label, each in images.items()}
+    cell: dict[str, Any] = {"samples": len(images["samples"]), "real": len(real.features)}
+    for label, (_, header) in kept.items():
+        frechet = frechet_distance(features[label], real.features)
+        cell[label] = {
+            "steps": header["steps"], "frechet": frechet, "kernel": kernels[label].value, "energy": energies[label].value,
+        }  # fmt: skip
+    for label in SCHEDULES[1:]:
+        cell[f"samples minus {label}"] = {
+            "frechet": frechet_difference(features["samples"], features[label], real.features),
+            "kernel": kernels["samples"].minus(kernels[label]),
+            "energy": energies["samples"].minus(energies[label]),
+        }
+    return cell
+
+
+def frechet_difference(ours: Features, other: Features, real: Features) -> tuple[float, float]:
+    """Difference of Fréchet distances and its standard error: the jackknife over blocks of noises, and of real images."""
+
+    def difference(kept: NDArray[np.intp], kept_real: NDArray[np.intp]) -> float:
+        moments = Moments.of(real[kept_real])
+        return frechet_distance(ours[kept], moments) - frechet_distance(other[kept], moments)
+
+    everything, variance = [np.arange(len(ours)), np.arange(len(real))], 0.0
+    for part in (0, 1):
+        without = []
+        for block in np.array_split(everything[part], BLOCKS):
+            kept = list(everything)
+            kept[part] = np.setdiff1d(everything[part], block)
+            without.append(difference(*kept))
+        variance += (BLOCKS - 1) / BLOCKS * float(np.square(np.array(without) - np.mean(without)).sum())
+    return difference(*everything), math.sqrt(variance)
+
+
+def counted(cells: Sequence[dict[str, Any]], label: str, measure: str) -> str:
+    """How often samples of our schedules are closer than those of others, and how often surely so or surely not."""
+    differences = [cell[f"samples minus {label}"][measure] for cell in cells]
+    closer = sum(value < 0.0 for value, _ in differences)
+    surely = sum(value < -2.0 * error for value, error in differences)
+    farther = sum(value > 2.0 * error for value, error in differences)
+    return f"closer in {closer} of {len(differences)}, surely in {surely}; surely farther in {farther}"
+
+
+def page(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Counts over all cells, then a table for each measure."""
+    cells = [
+        (sampler, name, int(K), cell)
+        for name, result in found.items()
+        for sampler, by_budget in result.items()
+        for K, cell in by_budget.items()
+    ]
+    if not cells:
+        return ["Nothing is measured yet."]
+    cells.sort(key=lambda each: each[:3])
+    first = cells[0][3]
+    parts = [
+        f"{len(cells)} of {len(zoo.names()) * len(SAMPLERS) * len(BUDGETS)} cells (model, sampler, steps) are measured so far, "
+        f"with {first['samples']:,} samples a path against {first['real']:,} test images. Schedules for "
+        "samples against the others; *surely* is beyond two standard errors of the paired difference:"
+    ]
+    for sampler in SAMPLERS:
+        own = [cell for other, _, _, cell in cells if other == sampler]
+        rows = [[WORDS[label], *(counted(own, label, measure) for measure in MEASURES)] for label in SCHEDULES[1:]]
+        parts += [f"{WORDS[sampler]}:", table(["against", *MEASURES.values()], rows)]
+    for measure, words in MEASURES.items():
+        scale, rows = SCALE[measure], []
+        for sampler, name, K, cell in cells:
+            value, error = (scale * number for number in cell["samples minus even"][measure])
+            shown = [f"{scale * cell[label][measure]:.2f}" for label in SCHEDULES]
+            rows.append([name, WORDS[sampler], K, *shown, f"{value:+.2f} ± {error:.2f}"])
+        head = ["model", "sampler", "steps", *(WORDS[label] for label in SCHEDULES), "for samples less even"]
+        parts += [f"**{words}**", table(head, rows)]
+    return parts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=[])
@@ -99,6 +223,16 @@ def main() -> None:
             for sampler in options.samplers.split(","):
                 for (label, _), schedule in paths_of(statistics[name], sampler, [K]).items():
                     drawn(name, denoiser, schedule, label, options.samples)
+    real = Real.load()
+    for name in names:
+        kept = results("samples").get(name, {})
+        for sampler in SAMPLERS:
+            for K in BUDGETS:
+                if (cell := measured(name, sampler, K, real)) is not None:
+                    kept.setdefault(sampler, {})[str(K)] = cell
+        if kept:
+            save("samples", name, kept)
+    write_page("samples", page(results("samples")))
 
 
 if __name__ == "__main__":

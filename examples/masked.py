@@ -22,7 +22,7 @@ denoiser = dpstride.MaskedDenoiser(network, vocabulary=letters, mask_token=lette
 schedules = dpstride.optimise_masked(denoiser, texts[:512])
 heldout = dpstride.estimate_masked(denoiser, texts[512:], seed=1)
 print("rounds  even  cosine   best   bits/token, held-out; tokens per round of the best")
-for K in (1, 2, 4, 8):
+for K in (1, 2, 4, 8, 16):
     rules = (dpstride.even_unmasking(length, K), dpstride.cosine_unmasking(length, K), schedules[K])
     scores = "  ".join(f"{dpstride.score_masked(heldout, rule)[0]:.3f}" for rule in rules)
     print(f"{K:6}  {scores}   {', '.join(map(str, schedules[K].tokens_per_round[:8]))}")

@@ -43,7 +43,7 @@ def kernel_distance(features_a: Any, features_b: Any, subset_size: int | None = 
     if min(len(a), len(b)) < 2:
         raise ValueError(f"The kernel distance needs at least 2 samples of each set, not {len(a)} and {len(b)}.")
     if subset_size is None:
-        found = _full(a.astype(np.float64), b.astype(np.float64))
+        found = feature_discrepancy(a, b)
         return KernelDistance(found.value, found.standard_error, (len(a), len(b)), 1)
     whole_number(subset_size, "subset_size must be a whole number of at least 2, or None for all", 2)
     subsets = min(len(a), len(b)) // subset_size
@@ -55,13 +55,15 @@ def kernel_distance(features_a: Any, features_b: Any, subset_size: int | None = 
     rng = np.random.default_rng(seed)
     order_a, order_b = rng.permutation(len(a)), rng.permutation(len(b))
     parts = [slice(i * subset_size, (i + 1) * subset_size) for i in range(subsets)]
-    values = [_full(a[order_a[part]].astype(np.float64), b[order_b[part]].astype(np.float64)).value for part in parts]
+    values = [feature_discrepancy(a[order_a[part]], b[order_b[part]]).value for part in parts]
     error = float(np.std(values, ddof=1)) / math.sqrt(subsets)
     return KernelDistance(float(np.mean(values)), error, (subsets * subset_size, subsets * subset_size), subsets)
 
 
-def _full(a: Array, b: Array) -> Discrepancy:
-    a, b = (x / math.sqrt(x.shape[1]) for x in (a, b))  # so that the kernel is (x·y + 1)³
+def feature_discrepancy(features_a: Any, features_b: Any) -> Discrepancy:
+    """The same over every pair of samples, with what each of them is worth: for paired differences."""
+    # Divided by the root of the dimension, the kernel is (x·y + 1)³.
+    a, b = (x.astype(np.float64) / math.sqrt(x.shape[1]) for x in map(as_features, (features_a, features_b)))
     return discrepancy(a, b, _kernel)
 
 
