@@ -160,7 +160,7 @@ def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
         sums = [np.zeros((5, 2 * mesh.bins, MOMENTS)), np.zeros((5, even.bins, 2, MOMENTS)), np.zeros((5, 4, 8, 16))]
         kernels.add_residuals(mesh, q, edge, block, sums[0], count)
         kernels.add_fractions(even, phi, q**2, block, sums[1], count)
-        kernels.add_products(table, index, z, phi, (0.0, 1.0), block, sums[2], count)
+        kernels.add_products(table, index, z, phi, limits=(0.0, 1.0), block=block, sums=sums[2], threads=count)
         found.append(sums)
     for one, other in zip(*found, strict=True):
         assert one.any()

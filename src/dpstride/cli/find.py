@@ -20,10 +20,12 @@ from .options import (
     checks,
     costs,
     data_argument,
+    dry_run,
     heldout_option,
     model_argument,
     model_option,
     output,
+    output_folder,
     overwrite,
     skip_nonfinite,
     work,
@@ -37,9 +39,7 @@ if TYPE_CHECKING:
 @click.command("find", short_help="The main job: the best schedules of MODEL, chosen on DATA.")
 @model_argument
 @data_argument
-@click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
-)
+@output_folder
 @heldout_option
 @click.option(
     "--samples", type=click.IntRange(min=1), help=f"Samples to choose the path on.  [default: {DEFAULT_SAMPLES}]"
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     help="Show a dozen samples of K steps on the page, where the data are images; 0 for none.  [default: 8]",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
+@dry_run
 @objective
 @model_option
 @costs

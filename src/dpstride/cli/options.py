@@ -143,12 +143,14 @@ model_option = options(
         help="Let torch run parts of the network in this precision; for a GPU.",
     ),
 )
-costs = options(
+variance_and_decoder = options(
     click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the model's own]"),
     click.option(
         "--decoder", type=DECODERS, default=DEFAULT_DECODER, show_default=True, help="Variance of the last step."
     ),
-    click.option("--max-budget", type=int, help="Largest number of steps.  [default: all]"),
+)
+costs = options(
+    variance_and_decoder, click.option("--max-budget", type=int, help="Largest number of steps.  [default: all]")
 )
 adaptive = options(
     click.option(
@@ -170,6 +172,12 @@ overwrite = click.option(
     "--overwrite",
     is_flag=True,
     help="Replace what another run left in the output. Statistics of the same model, data, seed and steps are used again.",
+)
+output_folder = click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
+)
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected."
 )
 output = options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

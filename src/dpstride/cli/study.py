@@ -11,7 +11,7 @@ import click
 from ..finding.inputs import Asked, named_data, shared_note, split
 from ..finding.job import HELDOUT as HELDOUT_FILE
 from ..finding.job import STATISTICS, Request, check_costs, notes_of
-from ..options import DEFAULT_DECODER, DEFAULT_OBJECTIVE, DEFAULT_SAMPLER, SAMPLERS
+from ..options import DEFAULT_OBJECTIVE, DEFAULT_SAMPLER, SAMPLERS
 from ..pipeline import cost_options
 from ..runs.folder import RECORD, Needed, begin
 from .claim import claims_folder
@@ -19,16 +19,17 @@ from .console import emit, printer
 from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
 from .inputs import load_model
 from .options import (
-    DECODERS,
-    VARIANCES,
     check_eta,
     data_argument,
+    dry_run,
     heldout_option,
     model_argument,
     model_option,
     output,
+    output_folder,
     overwrite,
     skip_nonfinite,
+    variance_and_decoder,
     work,
 )
 from .report import run_of
@@ -46,9 +47,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @click.command("study", short_help="The paper's whole evaluation of MODEL.")
 @model_argument
 @data_argument
-@click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
-)
+@output_folder
 @heldout_option
 @click.option(
     "--samples",
@@ -73,21 +72,10 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 )
 @click.option("--choosing-samples", type=click.IntRange(min=2), help=f"To choose the paths.  [default: {CHOOSING}]")
 @click.option("--heldout-samples", type=click.IntRange(min=2), help=f"To score the paths.  [default: {HELDOUT}]")
-@click.option(
-    "--variance",
-    type=VARIANCES,
-    help="Reverse variance.  [default: the model's own]",
-)
-@click.option(
-    "--decoder",
-    type=DECODERS,
-    default=DEFAULT_DECODER,
-    show_default=True,
-    help="Variance of the last step.",
-)
+@variance_and_decoder
 @click.option("--sampler", type=click.Choice(SAMPLERS), default=DEFAULT_SAMPLER, show_default=True)
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected.")
+@dry_run
 @model_option
 @work
 @skip_nonfinite

@@ -93,7 +93,9 @@ def masked_costs(statistics: MaskedStatistics) -> MaskedCosts:
 
     def make(path: Sequence[int], bits: float, error: float, stride: str) -> MaskedSchedule:
         counts = tuple(process.counts[list(path)].tolist())
-        return MaskedSchedule(process.length, counts, stride, bits, error, provenance=provenance_of(statistics))
+        return MaskedSchedule(
+            process.length, counts, stride, bits, standard_error=error, provenance=provenance_of(statistics)
+        )
 
     lines = table = None
     if statistics.equal:
@@ -101,7 +103,7 @@ def masked_costs(statistics: MaskedStatistics) -> MaskedCosts:
         lines = Lines(process.length - process.counts.astype(np.float64), 2.0 * means, process.counts * means)
     else:
         table = _table(statistics)
-    return MaskedCosts(statistics.sizes, statistics.sequence, unit_totals, make, lines, table=table)
+    return MaskedCosts(statistics.sizes, statistics.sequence, unit_totals, make, lines=lines, table=table)
 
 
 def binomial_costs(statistics: MaskedStatistics, times: npt.ArrayLike) -> MaskedCosts:
@@ -129,7 +131,7 @@ def binomial_costs(statistics: MaskedStatistics, times: npt.ArrayLike) -> Masked
 
     means = per_token.mean(axis=1)
     lines = Lines(n * (1.0 - grid), 2.0 * means, n * grid * means)
-    return MaskedCosts(statistics.sizes, statistics.sequence, unit_totals, make, lines)
+    return MaskedCosts(statistics.sizes, statistics.sequence, unit_totals, make, lines=lines)
 
 
 def masked_schedules(statistics: MaskedStatistics, max_budget: int | None = None) -> MaskedScheduleSet:

@@ -73,7 +73,7 @@ def bits_per_token(
 def _rounds(passes: MaskedPasses, schedule: MaskedSchedule | BinomialSchedule, who: npt.NDArray[np.int64]) -> Any:
     """Nats of the tokens that each round reveals in the samples ``who``, [B] each."""
     free = passes.tokens.free[who]
-    draws = np.where(free, uniform(passes.how.seed, "mask", 0, who.tolist(), free.shape[1]), np.inf)
+    draws = np.where(free, uniform(passes.how.seed, "mask", 0, who.tolist(), numbers=free.shape[1]), np.inf)
     ranks = ranks_of(draws, free)
     counts = schedule.masked_counts(passes.sizes[who], draws)
     for number in range(schedule.budget):

@@ -56,14 +56,14 @@ class MaskedPasses:
         draws = np.empty((len(t), tokens.ids.shape[1]))
         for count in np.unique(counts).tolist():
             rows = counts == count
-            draws[rows] = uniform(self.how.seed, "mask", count, samples[rows].tolist(), draws.shape[1])
+            draws[rows] = uniform(self.how.seed, "mask", count, samples[rows].tolist(), numbers=draws.shape[1])
         return first_of(draws, tokens.free[samples], scale_counts(counts, process.length, self.sizes[samples]))
 
     def nats(self, masked: Booleans, asked: Booleans, samples: Integers) -> npt.NDArray[np.float64]:
         """−ln p of the tokens that are ``asked`` for where ``masked`` ones are not known, [B, n]."""
         ids = torch.from_numpy(self.tokens.ids[samples])
         x, share, conditioning = fed(self.denoiser, self.tokens, masked, samples)
-        return self.denoiser.nats(ids, x, torch.from_numpy(asked), share, conditioning).numpy()
+        return self.denoiser.nats(ids, x, torch.from_numpy(asked), share, conditioning=conditioning).numpy()
 
     def _means(self, t: Integers, samples: Integers) -> npt.NDArray[np.float64]:
         masked = self.masked(t, samples)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from typing import Any
 
 from .costs import masked_schedules
@@ -18,18 +16,13 @@ def optimise_masked(
     samples: int | None = None,
     seed: int = 0,
     *,
-    batch_size: int = 64,
-    counts: Iterable[int] | None = None,
     max_budget: int | None = None,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
+    **estimation: Any,
 ) -> MaskedScheduleSet:
     """The best unmasking schedule of every number of rounds for ``denoiser``, chosen on ``data``.
 
     One network pass per (count, batch) gives c_t, a round t → s costs (t − s) c_t, and exact dynamic programming gives the
-    numbers of least nats for every K. See `estimate_masked` and `solve` for the arguments.
+    numbers of least nats for every K. ``estimation`` (batch_size, counts, progress, checkpoint) goes to `estimate_masked`,
+    which explains it.
     """
-    statistics = estimate_masked(
-        denoiser, data, samples, seed, batch_size=batch_size, counts=counts, progress=progress, checkpoint=checkpoint
-    )
-    return masked_schedules(statistics, max_budget)
+    return masked_schedules(estimate_masked(denoiser, data, samples, seed, **estimation), max_budget)

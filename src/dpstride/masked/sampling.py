@@ -100,7 +100,7 @@ class _Chain:
     def _fill(self, tokens: Tokens, who: Integers, block: int) -> Integers:
         """All rounds of one block."""
         free, rounds = tokens.free, self.schedule.budget
-        draws = np.where(free, uniform(self.seed, "mask", block, who.tolist(), free.shape[1]), np.inf)
+        draws = np.where(free, uniform(self.seed, "mask", block, who.tolist(), numbers=free.shape[1]), np.inf)
         ranks = ranks_of(draws, free)
         counts = self.schedule.masked_counts(tokens.sizes, draws)
         masked = ranks < counts[0][:, None]
@@ -121,7 +121,7 @@ class _Chain:
         self, tokens: Tokens, masked: Booleans, who: Integers, number: int
     ) -> tuple[Integers, npt.NDArray[np.float64]]:
         """A token for every masked position, from its own distribution, and its score in the order."""
-        chance = torch.from_numpy(uniform(self.seed, "reveal", number, who.tolist(), masked.shape[1]))
+        chance = torch.from_numpy(uniform(self.seed, "reveal", number, who.tolist(), numbers=masked.shape[1]))
         drawn, scores = torch.zeros(masked.shape, dtype=torch.int64), torch.zeros(masked.shape, dtype=torch.float64)
         x, share, conditioning = fed(self.denoiser, tokens, masked, np.arange(len(who)))
         for rows, logs in self.denoiser.probabilities(x, torch.from_numpy(masked), share, conditioning):

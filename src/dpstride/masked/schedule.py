@@ -143,7 +143,7 @@ class MaskedScheduleSet:
                 "or solve again for more (max_budget=)."
             )
         counts, bits, error = self.entries[budget]
-        return MaskedSchedule(self.length, counts, self.stride, bits, error, provenance=self.provenance)
+        return MaskedSchedule(self.length, counts, self.stride, bits, standard_error=error, provenance=self.provenance)
 
     def __iter__(self) -> Iterator[MaskedSchedule]:
         return (self[budget] for budget in self.budgets)
