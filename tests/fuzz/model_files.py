@@ -155,7 +155,7 @@ def run_training(folder: Path) -> Any:
     from dpstride.training.train import Run
 
     settings = TrainingSettings(objective="vlb", **TRAINING)
-    return Run(IMAGES, folder, settings, ForwardProcess.cosine(8))
+    return Run(IMAGES, folder, settings, process=ForwardProcess.cosine(8))
 
 
 def make_training(folder: Path) -> None:

@@ -1,29 +1,39 @@
-"""Parts of a training loop that do not depend on what is trained: advancing, averaging weights, random numbers of a step."""
+"""Parts of a training loop that do not depend on what is trained: steps, records, checkpoints, random numbers."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
-from dpstride.training.settings import Lasting
+from dpstride.reading.limits import UnreadableFileError
+from dpstride.training.checkpoint import DAMAGED
+from dpstride.training.settings import Lasting, learning_rate_at
 
 HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
 
 
-class Advancing(Protocol):
-    """A run as `advance` sees it: of images, or of anything else that is trained step by step."""
+class Training(Protocol):
+    """A run as the functions here see it: of images, or of anything else that is trained step by step."""
+
+    network: nn.Module
+    ema: AveragedModel
+    optimiser: torch.optim.Optimizer
+    step: int  # steps done
+    seconds: float
+    log: list[dict[str, Any]]
+    recent: list[float]  # losses since the last record
 
     @property
     def settings(self) -> Lasting:
         """Its settings."""
-
-    @property
-    def step(self) -> int:
-        """Steps done."""
 
     def advance(self) -> None:
         """One step."""
@@ -54,7 +64,7 @@ class Pace:
     report: Callable[[dict[str, Any]], None] | None = None
 
 
-def advance(run: Advancing, pace: Pace) -> None:
+def advance(run: Training, pace: Pace) -> None:
     """Advance a run to its end, or where the pace says, with records of its loss and checkpoints on the way."""
     from tqdm import tqdm
 
@@ -72,6 +82,84 @@ def advance(run: Advancing, pace: Pace) -> None:
                     pace.report(record)
             if run.step % pace.checkpoint_every == 0 or run.step == last:
                 run.save()
+
+
+def descend(run: Training, loss: Tensor) -> None:
+    """One step of the optimiser down the gradient of ``loss``, and of the average of the weights."""
+    run.optimiser.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(run.network.parameters(), run.settings.clip_norm)
+    for group in run.optimiser.param_groups:
+        group["lr"] = learning_rate_at(run.step, run.settings)
+    run.optimiser.step()
+    run.ema.update_parameters(run.network)
+    run.recent.append(loss.item())
+    run.step += 1
+
+
+def record(run: Training, held_out: Callable[[], float | None]) -> dict[str, Any]:
+    """Add a record to the log: the mean training loss since the last one, and the held-out loss of the average."""
+    started = time.perf_counter()
+    loss = held_out()
+    run.seconds += time.perf_counter() - started
+    found = {
+        "step": run.step,
+        "train_loss": float(np.mean(run.recent)) if run.recent else None,
+        "held_out_loss": loss,
+        "learning_rate": learning_rate_at(run.step - 1, run.settings),
+        "hours": round(run.seconds / 3600.0, 4),
+    }
+    run.recent = []
+    run.log.append(found)
+    return found
+
+
+def state_of(run: Training) -> dict[str, Any]:
+    """All that the next step depends on, whatever is trained."""
+    return {
+        "step": run.step,
+        "seconds": run.seconds,
+        "network": run.network.state_dict(),
+        "ema": run.ema.state_dict(),
+        "optimiser": run.optimiser.state_dict(),
+        "rng": torch.get_rng_state(),
+        "log": run.log,
+        "recent": run.recent,
+    }
+
+
+def restore(run: Training, state: dict[str, Any], path: Path, more: Callable[[], None] = lambda: None) -> None:
+    """Take over what `state_of` gave, and ``more`` of the same file; an error names ``path``."""
+    try:
+        run.network.load_state_dict(state["network"])
+        run.ema.load_state_dict(state["ema"])
+        # The options in param_groups are this run's own, whatever the file says; only Adam's averages are taken.
+        groups = run.optimiser.state_dict()["param_groups"]
+        run.optimiser.load_state_dict({"state": state["optimiser"]["state"], "param_groups": groups})
+        _check_optimiser(run.optimiser)
+        torch.set_rng_state(state["rng"])
+        more()
+    except Exception as error:  # torch's loaders fail in many ways on a state of another network or none
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise UnreadableFileError(f"{path}: does not fit this run ({line}). {DAMAGED}") from error
+    run.step, run.seconds, run.log, run.recent = state["step"], state["seconds"], state["log"], state["recent"]
+    if run.step > run.settings.steps:
+        raise ValueError(
+            f"{path.parent} has reached step {run.step}, beyond the {run.settings.steps} asked for. Ask for at least as many "
+            "steps, or write the model as it is (--export-only)."
+        )
+
+
+def _check_optimiser(optimiser: torch.optim.Optimizer) -> None:
+    """Adam takes any state and fails, or grows, at its next step: its averages must be those of these parameters."""
+    (group,) = optimiser.param_groups
+    for parameter in group["params"]:
+        kept = optimiser.state.get(parameter, {})
+        if kept and set(kept) != {"step", "exp_avg", "exp_avg_sq"}:
+            raise ValueError("the optimiser's state is not Adam's")
+        for name, shape in (("step", ()), ("exp_avg", parameter.shape), ("exp_avg_sq", parameter.shape)):
+            if kept and (not isinstance(kept[name], Tensor) or kept[name].shape != shape):
+                raise ValueError(f"the optimiser's {name} has another shape than its parameter")
 
 
 def average_with(decay: float) -> Callable[[Any, Any, Any], None]:

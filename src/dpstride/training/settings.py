@@ -70,7 +70,7 @@ class TrainingSettings:
 
 
 class Lasting(Protocol):
-    """Settings as the learning rate needs them."""
+    """Settings as an optimiser step needs them."""
 
     @property
     def steps(self) -> int:
@@ -83,6 +83,10 @@ class Lasting(Protocol):
     @property
     def warmup(self) -> int:
         """Steps of linear warm-up."""
+
+    @property
+    def clip_norm(self) -> float:
+        """Largest norm of the gradient."""
 
     @property
     def cooldown(self) -> int | None:

@@ -18,18 +18,27 @@ from torch.optim.swa_utils import AveragedModel
 
 from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
-from dpstride.reading.limits import UnreadableFileError
 from dpstride.runs.entries import check_entries
 from dpstride.runs.lock import Lock
 from dpstride.runs.writing import remove_leftovers, write_json
-from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
+from dpstride.training.checkpoint import FILE, load_checkpoint, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
 from dpstride.training.images import Images, as_images
-from dpstride.training.loop import HELD_OUT_STREAM, Pace, advance, average_with, generator_of
+from dpstride.training.loop import (
+    HELD_OUT_STREAM,
+    Pace,
+    advance,
+    average_with,
+    descend,
+    generator_of,
+    record,
+    restore,
+    state_of,
+)
 from dpstride.training.network import attended_heights, build_network, default_channels, load_weights
 from dpstride.training.objectives import Network, sample_losses, setting_of
-from dpstride.training.settings import TrainingSettings, learning_rate_at
+from dpstride.training.settings import TrainingSettings
 from dpstride.training.timesteps import LossAwareSampler, stratified, uniform_indices
 from dpstride.zoo.models import DESCRIPTION, read_description
 
@@ -121,7 +130,7 @@ class Run:
             load_weights(self.network, Path(warm_start))
             self.trained_before = _training_of(Path(warm_start))
         self.ema = AveragedModel(self.network, multi_avg_fn=average_with(settings.ema_decay))
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
+        self.optimiser: torch.optim.Optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
         loss_aware = settings.loss_aware or self.setting.loss_aware
         self.sampler = LossAwareSampler(self.process.T) if loss_aware else None
         self.step, self.seconds = 0, 0.0
@@ -150,54 +159,25 @@ class Run:
                 f"The loss is {loss.item()} at step {self.step}. Start anew in another folder with a lower learning rate "
                 f"(now {settings.learning_rate}), or export the last checkpoint (--export-only) and start from that (--from)."
             )
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate_at(self.step, settings)
-        self.optimiser.step()
-        self.ema.update_parameters(self.network)
+        descend(self, loss)
         if self.sampler is not None:
             self.sampler.update(t, losses)
-        self.recent.append(loss.item())
-        self.step += 1
         self.seconds += time.perf_counter() - started
 
     def evaluate(self) -> dict[str, Any]:
-        """Add a record to the log: the mean training loss since the last one, and the held-out loss of the average."""
-        started = time.perf_counter()
-        held_out = None if self.held_out is None else self._held_out_loss(self.held_out)
-        self.seconds += time.perf_counter() - started
-        record = {
-            "step": self.step,
-            "train_loss": float(np.mean(self.recent)) if self.recent else None,
-            "held_out_loss": held_out,
-            "learning_rate": learning_rate_at(self.step - 1, self.settings),
-            "hours": round(self.seconds / 3600.0, 4),
-        }
-        self.recent = []
-        self.log.append(record)
-        return record
+        """Add a record to the log."""
+        return record(self, self._held_out_loss)
 
     def save(self) -> None:
         """Write the checkpoint."""
-        save_checkpoint(
-            self.folder,
-            {
-                "settings": self._identity(),
-                "step": self.step,
-                "seconds": self.seconds,
-                "network": self.network.state_dict(),
-                "ema": self.ema.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "sampler": None if self.sampler is None else self.sampler.state_dict(),
-                "rng": torch.get_rng_state(),
-                "log": self.log,
-                "recent": self.recent,
-                "plans": self.plans,
-                "trained_before": self.trained_before,
-            },
-        )
+        state = {
+            "settings": self._identity(),
+            **state_of(self),
+            "sampler": None if self.sampler is None else self.sampler.state_dict(),
+            "plans": self.plans,
+            "trained_before": self.trained_before,
+        }
+        save_checkpoint(self.folder, state)
 
     def finish(self) -> Path:
         """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
@@ -228,42 +208,19 @@ class Run:
         state = load_checkpoint(self.folder, self._identity(), meaning)
         if state is None:
             return
-        try:
-            self.network.load_state_dict(state["network"])
-            self.ema.load_state_dict(state["ema"])
-            # The options in param_groups are this run's own, whatever the file says; only Adam's averages are taken.
-            groups = self.optimiser.state_dict()["param_groups"]
-            self.optimiser.load_state_dict({"state": state["optimiser"]["state"], "param_groups": groups})
-            self._check_optimiser()
+
+        def restore_more() -> None:
             if self.sampler is not None:
                 self.sampler.load_state_dict(state["sampler"])
-            torch.set_rng_state(state["rng"])
             first = [[0, state["settings"]["steps"]]]
             self.plans = [[int(start), int(steps)] for start, steps in state.get("plans", first)]
-            last_plan = self.plans[-1][1]
-        except Exception as error:  # torch's loaders fail in many ways on a state of another network or none
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise UnreadableFileError(f"{self.folder / FILE}: does not fit this run ({line}). {DAMAGED}") from error
-        self.step, self.seconds, self.log, self.recent = state["step"], state["seconds"], state["log"], state["recent"]
-        self.trained_before = state.get("trained_before")
-        if self.step > self.settings.steps:
-            raise ValueError(
-                f"{self.folder} has reached step {self.step}, beyond the {self.settings.steps} asked for. Ask for at least as "
-                "many steps, or write the model as it is (--export-only)."
-            )
-        if last_plan != self.settings.steps:
-            self.plans.append([self.step, self.settings.steps])
+            if not self.plans:
+                raise ValueError("it does not say how many steps were meant")
 
-    def _check_optimiser(self) -> None:
-        """Adam takes any state and fails, or grows, at its next step: its averages must be those of these parameters."""
-        (group,) = self.optimiser.param_groups
-        for parameter in group["params"]:
-            kept = self.optimiser.state.get(parameter, {})
-            if kept and set(kept) != {"step", "exp_avg", "exp_avg_sq"}:
-                raise ValueError("the optimiser's state is not Adam's")
-            for name, shape in (("step", ()), ("exp_avg", parameter.shape), ("exp_avg_sq", parameter.shape)):
-                if kept and (not isinstance(kept[name], Tensor) or kept[name].shape != shape):
-                    raise ValueError(f"the optimiser's {name} has another shape than its parameter")
+        restore(self, state, self.folder / FILE, restore_more)
+        self.trained_before = state.get("trained_before")
+        if self.plans[-1][1] != self.settings.steps:
+            self.plans.append([self.step, self.settings.steps])
 
     def _identity(self) -> dict[str, Any]:
         """Settings that must be the same for a checkpoint to be continued."""
@@ -292,10 +249,12 @@ class Run:
         return uniform_indices(self.process.T, count, generator), torch.ones(count)
 
     @torch.no_grad()
-    def _held_out_loss(self, images: Images, batch_size: int = 250) -> float:
+    def _held_out_loss(self, batch_size: int = 250) -> float | None:
         """Mean loss of the averaged network; t and noise are the same at every call."""
+        if self.held_out is None:
+            return None
         generator = generator_of(self.settings.seed, HELD_OUT_STREAM)
-        x0, labels = images.batch(slice(None))
+        x0, labels = self.held_out.batch(slice(None))
         eps = torch.randn(x0.shape, generator=generator)
         if self.process.kind == "continuous":
             t, weights = stratified(len(x0), generator), torch.ones(len(x0))

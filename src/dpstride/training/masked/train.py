@@ -14,21 +14,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from dpstride.denoiser import NonFiniteError
-from dpstride.reading.limits import UnreadableFileError
 from dpstride.runs.lock import Lock
 from dpstride.runs.writing import remove_leftovers, write_json
-from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint, save_checkpoint
+from dpstride.training.checkpoint import FILE, load_checkpoint, save_checkpoint
 from dpstride.training.curve import draw_loss_curve
-from dpstride.training.loop import HELD_OUT_STREAM, Pace, advance, average_with, generator_of
+from dpstride.training.loop import (
+    HELD_OUT_STREAM,
+    Pace,
+    advance,
+    average_with,
+    descend,
+    generator_of,
+    record,
+    restore,
+    state_of,
+)
 from dpstride.training.masked.settings import MaskedTrainingSettings
 from dpstride.training.masked.text import Ids, split_text
-from dpstride.training.settings import learning_rate_at
 from dpstride.zoo.characters import ALPHABET, CharacterTransformer, save_characters
 
 HELD_OUT = 512  # passages that the loss is followed with
@@ -64,9 +71,11 @@ class MaskedRun:
         self.ids, self.held_out = split_text(text, settings.architecture.length)
         self.folder, self.settings, self.command = folder, settings, command
         torch.manual_seed(settings.seed)
-        self.network = CharacterTransformer(settings.architecture)
+        self.network: nn.Module = CharacterTransformer(settings.architecture)
         self.ema = AveragedModel(self.network, multi_avg_fn=average_with(settings.ema_decay))
-        self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+        self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(
+            self.network.parameters(), lr=settings.learning_rate, weight_decay=0.01
+        )
         self.step, self.seconds = 0, 0.0
         self.log: list[dict[str, Any]] = []
         self.recent: list[float] = []
@@ -83,51 +92,18 @@ class MaskedRun:
             raise NonFiniteError(
                 f"The loss is {loss.item()} at step {self.step}. Start anew with a lower learning rate."
             )
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate_at(self.step, settings)
-        self.optimiser.step()
-        self.ema.update_parameters(self.network)
-        self.recent.append(loss.item())
-        self.step += 1
+        descend(self, loss)
         self.seconds += time.perf_counter() - started
 
     def evaluate(self) -> dict[str, Any]:
-        """Add a record to the log: the mean training loss since the last one, and the held-out loss of the average."""
-        started = time.perf_counter()
-        held_out = self._held_out_loss()
-        self.seconds += time.perf_counter() - started
-        record = {
-            "step": self.step,
-            "train_loss": float(np.mean(self.recent)) if self.recent else None,
-            "held_out_loss": held_out,
-            "held_out_bits": held_out / math.log(2.0),
-            "learning_rate": learning_rate_at(self.step - 1, self.settings),
-            "hours": round(self.seconds / 3600.0, 4),
-        }
-        self.recent = []
-        self.log.append(record)
-        return record
+        """Add a record to the log, with bits per character."""
+        found = record(self, self._held_out_loss)
+        found["held_out_bits"] = found["held_out_loss"] / math.log(2.0)
+        return found
 
     def save(self) -> None:
         """Write the checkpoint."""
-        save_checkpoint(
-            self.folder,
-            {
-                "settings": self._identity(),
-                "step": self.step,
-                "seconds": self.seconds,
-                "network": self.network.state_dict(),
-                "ema": self.ema.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "sampler": None,
-                "rng": torch.get_rng_state(),
-                "log": self.log,
-                "recent": self.recent,
-            },
-        )
+        save_checkpoint(self.folder, {"settings": self._identity(), **state_of(self), "sampler": None})
 
     def finish(self) -> Path:
         """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
@@ -179,23 +155,8 @@ class MaskedRun:
 
     def _restore(self) -> None:
         state = load_checkpoint(self.folder, self._identity())
-        if state is None:
-            return
-        try:
-            self.network.load_state_dict(state["network"])
-            self.ema.load_state_dict(state["ema"])
-            groups = self.optimiser.state_dict()["param_groups"]
-            self.optimiser.load_state_dict({"state": state["optimiser"]["state"], "param_groups": groups})
-            torch.set_rng_state(state["rng"])
-        except Exception as error:  # torch's loaders fail in many ways on a state of another network or none
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise UnreadableFileError(f"{self.folder / FILE}: does not fit this run ({line}). {DAMAGED}") from error
-        self.step, self.seconds, self.log, self.recent = state["step"], state["seconds"], state["log"], state["recent"]
-        if self.step > self.settings.steps:
-            raise ValueError(
-                f"{self.folder} has reached step {self.step}, beyond the {self.settings.steps} asked for. Ask for at least as "
-                "many steps."
-            )
+        if state is not None:
+            restore(self, state, self.folder / FILE)
 
 
 def masked_losses(network: Callable[[Tensor], Tensor], tokens: Tensor, masked: Tensor) -> Tensor:
