@@ -192,7 +192,7 @@ FORBIDDEN = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "s
 
 
 def test_nothing_in_the_package_unpickles_or_trusts_remote_code() -> None:
-    """By the source itself: no pickle but torch.save's own writing, no eval, no exec, and trust_remote_code never set.
+    """By the source itself: no pickle but torch.save's own writing, no eval, no exec, and trust_remote_code never on.
 
     Whatever is loaded by diffusers is loaded from safetensors.
     """
@@ -205,7 +205,8 @@ def test_nothing_in_the_package_unpickles_or_trusts_remote_code() -> None:
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
                 assert name not in ("eval", "exec", "torch.load", "np.load", "numpy.load", "torch.jit.load"), where
-                assert not any(keyword.arg in ("trust_remote_code", "allow_pickle") for keyword in node.keywords), where
+                said = [each.value for each in node.keywords if each.arg in ("trust_remote_code", "allow_pickle")]
+                assert all(ast.unparse(value) == "False" for value in said), where
                 if name.endswith((".DiffusionPipeline.from_pretrained", "Model.from_pretrained")):
                     given = {keyword.arg: keyword.value for keyword in node.keywords}
                     assert ast.unparse(given["use_safetensors"]) == "True", where
