@@ -96,7 +96,9 @@ function setTolerance(value, written) {
   const found = answerOf(report, value);
   const pair = ({bpd, error}) => fixed(bpd) + (Number.isFinite(error) ? ` ± ${fixed(error)}` : '');
   if (report.answer) {
-    $('answer').textContent = report.answer;
+    const [headline, ...rest] = report.answer.split('. ');
+    $('answer').textContent = `${headline}.`;
+    $('against').textContent = rest.join('. ');
   } else if (found.useless) {
     $('answer').textContent = 'This model describes held-out data worse than no model at all, so no number of steps is enough.';
     $('against').textContent = `${pair(found.least)} bits/dim at best; storing the values as they are takes ${significant(report.raw)}.`;
