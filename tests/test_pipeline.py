@@ -31,7 +31,7 @@ from dpstride import (
     solve,
 )
 from dpstride.evaluate.comparison import compare
-from dpstride.statistics.probes import PASSES
+from dpstride.statistics.probes import AFTER, PASSES
 from dpstride.statistics.spots import OF_UNIT
 from gaussian import LN2, DirectChain, GaussianNetwork, MixtureNetwork, gaussian_denoiser, mixture_data, paths_of
 
@@ -225,7 +225,7 @@ def test_a_checkpoint_saves_the_second_run(tmp_path: Path) -> None:
             )
         )
         passes.append(denoiser.network.calls)  # type: ignore[attr-defined]
-    assert passes == [PASSES + OF_UNIT + 3, PASSES + 1]  # spot checks: two alone, a batch of sixteen
+    assert passes == [PASSES + OF_UNIT + 3 + AFTER, PASSES + 1]  # spot checks: two alone, a batch of sixteen
     assert [schedules.options["variance"] for schedules in found] == ["posterior", "optimal"]
 
 
@@ -234,7 +234,7 @@ def test_batches_of_the_network_are_full(T: int, batch_size: int, passes: int) -
     denoiser = gaussian_denoiser(ForwardProcess.linear(T), np.zeros(2), np.ones(2), dtype=torch.float64)
     x_0 = np.random.default_rng(0).standard_normal((20, 2))
     optimise(denoiser, x_0, data_range="continuous", batch_size=batch_size, progress=False)
-    assert denoiser.network.calls == PASSES + OF_UNIT + passes  # type: ignore[attr-defined]
+    assert denoiser.network.calls == PASSES + OF_UNIT + passes + AFTER  # type: ignore[attr-defined]
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------------

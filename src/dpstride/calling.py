@@ -6,6 +6,7 @@ the caller's data or another call.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -68,9 +69,10 @@ def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
             f"network(x, time) must return a tensor, not {type(output).__name__}. Wrap it, for example "
             "lambda x, time: network(x, time).sample for a diffusers model."
         )
-    if output.dtype not in PRECISIONS or output.layout != torch.strided:
+    if output.dtype not in PRECISIONS or output.layout != torch.strided or output.is_meta:
         names = ", ".join(str(each) for each in PRECISIONS)
         layout = "" if output.layout == torch.strided else f" in the layout {output.layout}"
+        layout += " without any numbers in it (device meta)" if output.is_meta else ""
         raise ValueError(
             f"The network must return real numbers in a dense tensor of {names}, but it returned {output.dtype}{layout}. "
             "Wrap it so that it returns what it predicts, for example lambda x, time: network(x, time).real for complex "
@@ -116,4 +118,9 @@ def _copied(value: Any, device: torch.device) -> Any:
         return value.copy()
     if isinstance(value, Mapping):
         return {key: _copied(inner, device) for key, inner in value.items()}
-    return type(value)(_copied(inner, device) for inner in value) if type(value) in (list, tuple) else value
+    if type(value) in (list, tuple):
+        return type(value)(_copied(inner, device) for inner in value)
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # what cannot be copied (an open file) is the caller's own to share
+        return value

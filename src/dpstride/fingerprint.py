@@ -43,8 +43,11 @@ def _inside(held: Any) -> tuple[Any, ...]:
     if inspect.ismethod(held):
         return (held.__self__, held.__func__)
     if inspect.isfunction(held):
-        used = inspect.getclosurevars(held)
         defaults = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
+        try:
+            used = inspect.getclosurevars(held)
+        except ValueError:  # it mentions a name of the function around it that has no value yet
+            return defaults
         return (*_sorted(used.nonlocals), *_sorted(used.globals), *defaults)
     if isinstance(held, Mapping):
         return tuple(held.values())

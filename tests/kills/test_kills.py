@@ -18,12 +18,13 @@ from harness import TALLY, Nursery, Run, Tally, nursery, survive
 from jobs import COMMANDS, evaluations, left_by
 
 from dpstride.runs.lock import Lock
+from dpstride.statistics.probes import AFTER
 from dpstride.statistics.probes import EVALUATIONS as PROBES
 from dpstride.statistics.spots import OF_UNIT, SPOTS
 
 TORTURE = os.environ.get("DPSTRIDE_TORTURE") == "1"
 
-EVALUATIONS = PROBES + 2 * SPOTS + OF_UNIT  # before and beside the work, in every run
+EVALUATIONS = PROBES + 2 * SPOTS + OF_UNIT + AFTER  # before, beside and after the work, in every run
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import pytest
 
 from dpstride.cli import main
 from dpstride.runs.workers import Workers, current
-from dpstride.statistics import spots
+from dpstride.statistics import probes, spots
 from mixture_model import write_mixture
 
 TESTS = Path(__file__).parents[1]
@@ -101,7 +101,7 @@ def test_three_processes_give_what_one_gives_and_fail_together(tmp_path: Path) -
         times = sum((Counter(report["steps"]) for report in reports), Counter())
         assert sorted(times) == list(range(1, 25))
         assert min(times.values()) >= alone["images"]
-        checks = 2 * len(reports) * (8 + spots.SPOTS + spots.OF_UNIT)
+        checks = 2 * len(reports) * (8 + spots.SPOTS + spots.OF_UNIT + probes.AFTER)
         assert sum(times.values()) <= 24 * alone["images"] + checks
     assert all(report["steps"] for report in three)
     assert three[1]["error"][0] == "OtherWorkError"
@@ -288,11 +288,29 @@ def test_a_number_of_processes_that_is_none_is_refused(
     assert end.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith(
-        "Error: WORLD_SIZE must be a number of processes, as torchrun and accelerate launch set it, not"
+        "Error: WORLD_SIZE must be a whole number from 1 to 1000000000, as torchrun and accelerate launch set it, not"
     )
-    assert "Unset it to run one process." in said
-    with pytest.raises(ValueError, match="WORLD_SIZE must be a number of processes"):
+    assert "Unset it and WORLD_SIZE to run one process." in said
+    with pytest.raises(ValueError, match="WORLD_SIZE must be a whole number"):
         join()
+
+
+@pytest.mark.attack("text that forges or hides output")
+@pytest.mark.parametrize(("name", "value"), [("RANK", "x"), ("RANK", "2"), ("LOCAL_RANK", "-1"), ("MASTER_PORT", "x")])
+def test_other_words_of_a_launch_that_make_no_sense_are_refused_aloud(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process with a rank that is no number took itself for one of the others, and ended without a word."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(name, value)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            main(["models"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert end.value.code == 2
+    assert f"Error: {name} must be a whole number from 0 to" in capsys.readouterr().err
 
 
 def test_a_verb_without_shared_work_runs_in_the_main_process_only(

@@ -277,6 +277,42 @@ def test_fingerprint_differs_when_anything_differs() -> None:
     assert len(set(prints)) == len(prints)
 
 
+class Caption:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+EMBEDDINGS = [torch.arange(5000.0) + i for i in range(10)]
+CHANGED = [each.clone() for each in EMBEDDINGS]
+CHANGED[3][2500] += 1e-3  # in the part that is left out when a tensor is printed
+
+
+@pytest.mark.attack("edited models on resume, reuse and in workers")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (EMBEDDINGS, CHANGED),
+        ({"a": EMBEDDINGS}, {"a": CHANGED}),
+        ([e.numpy() for e in EMBEDDINGS], [e.numpy() for e in CHANGED]),
+        (torch.ones(10, dtype=torch.int64), torch.ones(10, dtype=torch.int64).view(torch.float64)),
+        (torch.zeros(10, 2, 3), torch.zeros(10, 3, 2)),
+        (["1"] * 10, [1] * 10),
+        ([("ab", "c")] * 10, [("a", "bc")] * 10),
+        ([Caption("a")] * 10, [Caption("b")] * 10),
+    ],
+    ids=["tensors", "in a dict", "arrays", "bits", "shape", "kind", "parts", "objects"],
+)
+def test_fingerprints_differ_by_conditioning_of_every_kind(one: Any, other: Any) -> None:
+    found = [Samples.read((IMAGES, conditioning)).fingerprint for conditioning in (one, other)]
+    assert found[0] != found[1]
+
+
+def test_objects_have_the_fingerprint_of_what_they_hold() -> None:
+    """Not of where they lie in memory, by which no run would know the data again."""
+    one, other = (Samples.read((IMAGES, [Caption(f"{i}") for i in range(10)])).fingerprint for _ in range(2))
+    assert one == other
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from dpstride.runs.identity import OtherWorkError
 from dpstride.runs.lock import BusyError, ProgressError
 from dpstride.runs.progress import Progress
 from dpstride.statistics import units
-from dpstride.statistics.probes import EVALUATIONS, LARGE, PASSES
+from dpstride.statistics.probes import AFTER, EVALUATIONS, LARGE, PASSES
 from dpstride.statistics.spots import OF_UNIT
 from small_network import IMAGES, KINDS, PROCESS, assert_identical, denoiser_of, run
 
@@ -155,7 +155,9 @@ def test_a_network_that_counts_itself_can_be_resumed(tmp_path: Path) -> None:
     network = Counting()
     estimate(Denoiser(network, PROCESS), IMAGES, batch_size=BATCH, checkpoint=path, progress=False)
     probes = EVALUATIONS - LARGE + 2
-    assert network.count == 5 * 37 + probes + 2 + OF_UNIT  # spot checks of what was there, and of the first unit
+    assert (
+        network.count == 5 * 37 + probes + 2 + OF_UNIT + AFTER
+    )  # spot checks of what was there, and of the first unit
 
 
 # --- other work, and other runs ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,9 @@ def test_what_a_network_does_to_its_arguments_reaches_nothing_else(network: Any)
     np.testing.assert_allclose(run(network).squared_error, run(honest).squared_error, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["tensor", "keywords", "nested", "list", "list of tensors"])
+@pytest.mark.parametrize(
+    "kind", ["tensor", "keywords", "nested", "list", "list of tensors", "list of objects", "list of sets"]
+)
 def test_conditioning_that_a_network_writes_into_stays_the_callers(kind: str) -> None:
     expected = run(conditional, (IMAGES, LABELS)).squared_error
     labels: Any = LABELS.clone()
@@ -123,11 +126,27 @@ def test_conditioning_that_a_network_writes_into_stays_the_callers(kind: str) ->
                     each.zero_()
                 return out
 
+        case "list of objects":
+            labels = [SimpleNamespace(label=label) for label in labels.tolist()]
+
+            def network(x: Tensor, time: Tensor, label: list[Any]) -> Tensor:
+                out = conditional(x, time, torch.tensor([each.label for each in label]))
+                for each in label:
+                    each.label = 0
+                return out
+
+        case "list of sets":
+            labels = [{label} for label in labels.tolist()]
+
+            def network(x: Tensor, time: Tensor, label: list[set[int]]) -> Tensor:
+                return conditional(x, time, torch.tensor([each.pop() for each in label]))
+
     found = run(network, (IMAGES, labels)).squared_error
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     while isinstance(labels, dict):
         (labels,) = labels.values()
-    assert [int(label) for label in labels] == LABELS.tolist()
+    plain = {"list of objects": lambda each: each.label, "list of sets": lambda each: each.pop()}.get(kind, int)
+    assert [plain(label) for label in labels] == LABELS.tolist()
 
 
 def test_trajectories_of_a_network_that_returns_one_tensor_are_right() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from quiet_networks import COUNT, IMAGES, LABELS, PROCESS, SHAPE, TAKES, T, cond
 from torch import Tensor, nn
 
 from dpstride import Denoiser, bits_per_dim, estimate_trajectory, even_stride
-from dpstride.statistics.probes import EVALUATIONS, PASSES, probe_on_noise
+from dpstride.statistics.probes import AFTER, EVALUATIONS, PASSES, probe_on_noise
 from dpstride.statistics.spots import OF_UNIT
 
 pytestmark = pytest.mark.attack("networks that misbehave quietly")
@@ -103,6 +104,27 @@ class OwnRandomness:
 def test_a_network_that_keeps_something_between_calls_is_refused(network: Any) -> None:
     with pytest.raises(ValueError, match=r"same input came again .*keeps something between calls.* order of the work"):
         run(network)
+
+
+class Later:
+    """It is another network from some call on."""
+
+    def __init__(self, call: int) -> None:
+        self.calls, self.call = 0, call
+
+    def __call__(self, x: Tensor, time: Tensor) -> Tensor:
+        self.calls += 1
+        return honest(x, time) * (1.0 if self.calls < self.call else 1.1)
+
+
+@pytest.mark.parametrize("call", [PASSES + 1, PASSES + 2, PASSES + OF_UNIT + 3, PASSES + OF_UNIT + 8])
+def test_a_network_that_changes_while_it_works_is_refused_and_its_work_given_up(call: int, tmp_path: Path) -> None:
+    """Probes and the first unit were passed before; the numbers were of two networks."""
+    path = tmp_path / "statistics"
+    with pytest.raises(ValueError, match=r"changed while it worked|than alone"):
+        run(Later(call), batch_size=4, checkpoint=path)
+    if call > PASSES + 2:
+        assert not list(tmp_path.iterdir())
 
 
 def batch_norm() -> Callable[[Tensor, Tensor], Tensor]:
@@ -226,10 +248,10 @@ def test_probes_are_as_many_as_is_said() -> None:
         return honest(x, time)
 
     run(network)
-    assert sum(calls) == EVALUATIONS - 1 + OF_UNIT + T * COUNT  # a batch of 7 instead of 8
+    assert sum(calls) == EVALUATIONS - 1 + OF_UNIT + T * COUNT + AFTER  # a batch of 7 instead of 8
     calls.clear()
     run(network, batch_size=1)
-    assert sum(calls) == 9 + T * COUNT
+    assert sum(calls) == 9 + T * COUNT + AFTER
 
 
 def test_two_that_do_not_fit_into_memory_are_passed_one_by_one() -> None:

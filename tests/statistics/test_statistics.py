@@ -20,7 +20,7 @@ from dpstride.statistics import artefact
 from dpstride.statistics.bins import chebyshev_matrix, chebyshev_nodes
 from dpstride.statistics.data import Samples
 from dpstride.statistics.noise import standard_normal
-from dpstride.statistics.probes import PASSES
+from dpstride.statistics.probes import AFTER, PASSES
 from dpstride.statistics.spots import OF_UNIT
 from small_network import DIMS, IMAGES, KINDS, PROCESS, SHAPE, Net, assert_identical, denoiser_of, run
 
@@ -210,7 +210,7 @@ def test_every_sample_passes_once_per_step_in_full_batches(batch_size: int, pass
     assert isinstance(network, Net)
     assert max(map(len, network.calls[:PASSES])) == min(8, batch_size)  # the probes
     calls = [call for call in network.calls[PASSES:] if len(call) > 1]
-    assert len(network.calls[PASSES:]) - len(calls) == OF_UNIT  # spot checks, of one sample each
+    assert len(network.calls[PASSES:]) - len(calls) == OF_UNIT + AFTER  # spot checks, and probes after the work
     assert len(calls) == passes
     assert max(map(len, calls)) <= batch_size
     assert Counter(t for call in calls for t in call) == dict.fromkeys(range(1, 10), 37)
@@ -237,7 +237,7 @@ def test_a_network_that_takes_one_time_per_batch_gets_batches_of_one_time() -> N
         calls.clear()
         found = run(denoiser=Denoiser(network, PROCESS, predicts="x0"))
         np.testing.assert_array_equal(found.squared_error, expected.squared_error)
-        assert [sorted(set(call)) for call in calls[-9:]] == [[t] for t in range(9)]
+        assert [sorted(set(call)) for call in calls[-9 - AFTER : -AFTER]] == [[t] for t in range(9)]
 
 
 def assert_same_numbers(found: Statistics, expected: Statistics, rtol: float) -> None:

@@ -23,6 +23,7 @@ from ..reading.types import check_types
 Array = npt.NDArray[np.float64]
 BUCKETS = 64
 MARGIN = 4.0
+IN_BATCH = 0.05  # of an output's size: 16 bits round that much between a batch of one and one of two; more is refused
 SAME_PLACE = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 ELSEWHERE = {"float64": 1e-6, "float32": 1e-2, "float16": 2e-2, "bfloat16": 5e-2}  # float32: convolutions in TF32
 
@@ -65,7 +66,8 @@ class Behaviour:
         numbers = [*self.sizes, self.rounding, *(number for sketch in self.sketches for number in sketch)]
         if len(lengths) > 1 or any(len(sketch) != BUCKETS for sketch in self.sketches):
             raise ValueError("a record of a model's behaviour has parts of different lengths")
-        if self.precision not in SAME_PLACE or not all(abs(number) < 1e300 for number in numbers):
+        possible = all(abs(number) < 1e300 for number in numbers) and 0.0 <= self.rounding <= IN_BATCH
+        if self.precision not in SAME_PLACE or not possible or min(self.sizes, default=0.0) < 0.0:
             raise ValueError("a record of a model's behaviour has impossible numbers")
 
     def difference(self, now: Behaviour) -> str | None:

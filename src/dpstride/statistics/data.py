@@ -296,12 +296,26 @@ def _layout(conditioning: Any) -> Any:
 
 
 def update_digest(digest: Any, conditioning: Any) -> None:
-    """Add the conditioning to a digest of data."""
-    if isinstance(conditioning, Mapping):
-        for key, inner in conditioning.items():
-            digest.update(str(key).encode())
-            update_digest(digest, inner)
-    elif isinstance(conditioning, Tensor):
-        digest.update(conditioning.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    elif conditioning is not None:
-        digest.update(repr(conditioning).encode())
+    """Add the conditioning to a digest of data, each value with its kind and size, so that no two of them look alike."""
+    match conditioning:
+        case Mapping():
+            digest.update(f"dict {len(conditioning)}".encode())
+            for key, inner in conditioning.items():
+                digest.update(f"{key!r}:".encode())
+                update_digest(digest, inner)
+        case list() | tuple():
+            digest.update(f"list {len(conditioning)}".encode())
+            for inner in conditioning:
+                update_digest(digest, inner)
+        case Tensor():
+            digest.update(f"{conditioning.dtype} {tuple(conditioning.shape)}".encode())
+            digest.update(conditioning.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        case np.ndarray() if conditioning.dtype.kind in "biufc":
+            digest.update(f"{conditioning.dtype} {conditioning.shape}".encode())
+            digest.update(conditioning.tobytes())
+        case _ if not any("__repr__" in vars(kind) for kind in type(conditioning).__mro__[:-1]):
+            # It would be described by where it lies in memory.
+            digest.update(type(conditioning).__qualname__.encode())
+            update_digest(digest, getattr(conditioning, "__dict__", None))
+        case _:
+            digest.update(f"{type(conditioning).__qualname__} {conditioning!r}".encode())

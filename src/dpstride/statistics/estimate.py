@@ -56,8 +56,9 @@ def estimate(
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
     Before that, every call passes the probes (`dpstride.statistics.probes`, 29 evaluations), which find a network that is
-    random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one. Rows that
-    are taken over are computed again at a few places (`dpstride.statistics.spots`, 16 evaluations).
+    random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one. Four of them
+    are passed again after the work. Rows that are taken over are computed again at a few places (`dpstride.statistics.spots`,
+    16 evaluations).
 
     In a launch of several processes (`dpstride.runs.workers.join`) the work is spread over them; all get the same
     result, which is that of one process, bit for bit.
@@ -128,6 +129,7 @@ class _Work:
         self.passes = Passes(denoiser, data, how)
         self.probed = self.passes.probe()
         self.mixes = self.probed.mixes
+        self.computed = False
         # After the probes, so that what a network makes on its first call (a cache, a lazy weight) is there.
         self.identity = identity_of(denoiser, data, how.seed, self.probed.behaviour)
 
@@ -146,6 +148,7 @@ class _Work:
             statistics = self._rows(known, progress).statistics()
             if not whole:
                 return self._end(statistics)
+            self._check_unchanged(progress)
             if not statistics.evaluated[1:].all():
                 statistics = fill(statistics, statistics.evaluated)
             if path is not None and progress is not None:
@@ -202,6 +205,16 @@ class _Work:
                 Kept.of_rows(rows, done), "A worker", "Start every process with the same model, data and options."
             )
 
+    def _check_unchanged(self, progress: Progress | None) -> None:
+        """Refuse what a network gave that is another one by now, and give up what was kept of it."""
+        try:
+            if self.computed:
+                self.passes.check_unchanged(self.probed)
+        except ValueError:
+            if progress is not None:
+                progress.remove()
+            raise
+
     def _rows(self, known: list[Statistics], progress: Progress | None) -> Rows:
         """Rows with everything that is wanted; what is there already is not computed again."""
         skipped: set[int] = set()
@@ -232,6 +245,7 @@ class _Work:
         sizes = {unit: len(unit.steps) * len(self.passes.samples_of(unit)) for unit in units}
         found: set[int] = set()
         total = rows.samples * len(self.wanted)
+        self.computed |= bool(units)
         self.workers.share([astuple(unit) for unit in units])
         with tqdm(
             total=total,

@@ -28,7 +28,7 @@ from .data import Batch, Samples
 from .decoder import decoder_nats, residual_costs, signed_residual
 from .learned_decoder import LearnedDecoder
 from .noise import standard_normal
-from .probes import COUNT, Probed, probe
+from .probes import COUNT, Probed, check_unchanged, probe
 from .units import Unit, batches, sample_ranges
 
 Array = npt.NDArray[np.float64]
@@ -91,6 +91,10 @@ class Passes:
         """Pass the probes: the work's own inputs at four of its samples, far apart, so that conditioning differs."""
         samples = self.data.varied(COUNT)
         return probe(self.denoiser, self._probe_inputs, samples, self.batch_size)
+
+    def check_unchanged(self, probed: Probed) -> None:
+        """Pass a few of the probes again, to see whether the network is still what it was."""
+        check_unchanged(self.denoiser, self._probe_inputs, probed)
 
     def _probe_inputs(self, t: Indices, samples: Indices) -> tuple[Tensor, Any]:
         x_t, batch = self.noisy(t, samples)

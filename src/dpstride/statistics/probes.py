@@ -9,6 +9,7 @@ A fifth input differs from the first in x alone, and comes right after it: who r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from ..calling import is_out_of_memory
 from ..denoiser import Denoiser
-from ..runs.behaviour import SAME_PLACE, Behaviour, sketch
+from ..runs.behaviour import IN_BATCH, SAME_PLACE, Behaviour, sketch
 from .data import slice_conditioning
 from .noise import standard_normal
 
@@ -31,7 +32,7 @@ COUNT = 4
 LARGE = 8  # samples in the largest batch, if the work has such
 # 4 alone and one more, 3 batches of two at one t, 3 at several, one large one, 4 alone again; 9 for a batch size of 1.
 PASSES, EVALUATIONS = 16, 21 + LARGE
-IN_BATCH = 0.05  # of an output's size: 16 bits round that much between a batch of one and one of two
+AFTER = COUNT  # after the work, each alone
 ROUNDED = 10.0  # times `SAME_PLACE`, or what a batch of two rounds: what a larger batch may round
 ON_DEVICES = 1e-3  # graphics cards may take TF32 for float32, and another way to add up at every call
 NOT_FINITE = 1e4  # stands for NaN and infinity, which are the work's own to find and name,
@@ -163,6 +164,22 @@ def probe(denoiser: Model, inputs: Inputs, samples: Sequence[int], batch_size: i
         torch=torch.__version__,
     )
     return Probed(behaviour, mixes, slack)
+
+
+def check_unchanged(denoiser: Model, inputs: Inputs, probed: Probed) -> None:
+    """Pass four of the probes once more, after the work; ValueError if the network is not what it was before."""
+    there = probed.behaviour
+    for place, (t, sample) in enumerate(zip(there.t, there.samples, strict=True)):
+        index = np.array([t], dtype=np.int64)
+        found = _respond(denoiser, *inputs(index, np.array([sample], dtype=np.int64)), index)
+        far = math.dist(sketch(found.values[0]), there.sketches[place])
+        far /= max(there.sizes[place], float(found.sizes[0]), 1e-300)
+        if far > probed.slack:
+            raise ValueError(
+                f"The network changed while it worked: at t = {t} it gives another output than before (by {far:.2g} of its "
+                "size), so the numbers are of several networks. Make it a function of (x, time, conditioning) alone: look for "
+                "what it counts, keeps or learns from call to call."
+            )
 
 
 def probe_on_noise(denoiser: Denoiser, conditioning: Any, count: int, batch_size: int) -> Probed:
