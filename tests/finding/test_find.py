@@ -198,3 +198,28 @@ def test_notes_on_the_data_and_the_model_are_in_every_result(objective: str, fol
     )
     assert any("among those that chose them" in note for note in found.notes)
     assert any("dpstride check" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"[]", b'{"format": "dpstride-check-1"'])
+def test_the_check_is_made_once_in_a_run(damage: bytes | None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took most of the evaluations of a run that was stopped often."""
+    from dpstride.checking import notice
+
+    made: list[int] = []
+
+    def checked(*arguments: object) -> object:
+        made.append(1)
+        return original(*arguments)  # type: ignore[arg-type]
+
+    original = notice.checked
+    monkeypatch.setattr(notice, "checked", checked)
+    denoiser = mixture_denoiser(T=12)
+    model = dpstride.Denoiser(denoiser.network, denoiser.process, predicts="flow", clip=None, shape=denoiser.shape)
+    first = dpstride.find(model, mixture_data(40, 0), "out", budgets=(4,), progress=False, **SIZES)
+    before = results_of(folder / "out")
+    if damage is not None:
+        (folder / "out" / "check.json").write_bytes(damage)
+    again = dpstride.find(model, mixture_data(40, 0), "out", budgets=(4,), progress=False, **SIZES)
+    assert again.notes == first.notes
+    assert len(made) == (1 if damage is None else 2)
+    assert results_of(folder / "out") == before

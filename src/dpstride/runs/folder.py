@@ -28,9 +28,9 @@ from .workers import current
 from .writing import remove_leftovers
 
 SCHEDULES, COMPARISON, RECORD = "schedules.json", "comparison.json", "run.json"
-ENDPOINTS = "endpoints.json"
+ENDPOINTS, CHECK = "endpoints.json", "check.json"
 # Results with the name of their run inside, besides schedules.json, which has it in its provenance.
-NAMED = (COMPARISON, "adaptive.json", "front.json", ENDPOINTS, "results.json")
+NAMED = (COMPARISON, "adaptive.json", "front.json", ENDPOINTS, CHECK, "results.json")
 RESULTS = (
     SCHEDULES, RECORD, *NAMED, "ablation.json", "table.txt", "tables.txt", "tables.md", "tables.tex", "report.html",
     "bits_per_dim.*g", "timesteps.*g", "front.*g", "samples_*_steps*.png", "figures/*.svg", "figures/*.png",
