@@ -132,7 +132,7 @@ def measured(name: str, sampler: str, K: int, real: Real) -> dict[str, Any] | No
     features = {label: real.extractor(each) for label, each in images.items()}
     kernels = {label: feature_discrepancy(each, real.features) for label, each in features.items()}
     energies = {label: energy_distance(each / 127.5 - 1.0, real.pixels) for label, each in images.items()}
-    cell: dict[str, Any] = {"samples": len(images["samples"]), "real": len(real.features)}
+    cell: dict[str, Any] = {"count": len(images["samples"]), "real": len(real.features)}
     for label, (_, header) in kept.items():
         frechet = frechet_distance(features[label], real.features)
         cell[label] = {
@@ -188,7 +188,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
     first = cells[0][3]
     parts = [
         f"{len(cells)} of {len(zoo.names()) * len(SAMPLERS) * len(BUDGETS)} cells (model, sampler, steps) are measured so far, "
-        f"with {first['samples']:,} samples a path against {first['real']:,} test images. Schedules for "
+        f"with {first['count']:,} samples a path against {first['real']:,} test images. Schedules for "
         "samples against the others; *surely* is beyond two standard errors of the paired difference:"
     ]
     for sampler in SAMPLERS:
