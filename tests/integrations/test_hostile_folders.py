@@ -17,6 +17,7 @@ import diffusers
 import pipelines
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from saved_folders import CODE, TEXT, UNET, bomb, change, config_with, index_with, only
 
 import dpstride
@@ -51,6 +52,18 @@ def pickled(part: str, stem: str, *decoys: str) -> Callable[[Path], None]:
         bomb(only(folder / part, f"{stem}.bin"))
         for decoy in decoys:
             (folder / part / decoy).write_bytes(content)
+
+    return edit
+
+
+def without_a_weight(part: str) -> Callable[[Path], None]:
+    """The last of its weights is another one of the same shape, so that neither their number nor their size tells."""
+
+    def edit(folder: Path) -> None:
+        (path,) = (folder / part).glob("*.safetensors")
+        weights = load_file(path)
+        weights["elsewhere"] = weights.pop(sorted(name for name in weights if name.endswith("weight"))[-1])
+        save_file(weights, path, metadata={"format": "pt"})
 
     return edit
 
@@ -200,6 +213,14 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda folder: (folder / "unet" / f"{UNET}.safetensors").rename(folder / "unet" / f"{UNET}.fp16.safetensors"),
         r"has none of .*fp16.*without a variant",
     ),
+    **{
+        f"weights that {part} lacks": (without_a_weight(part), f"{part}: its weights lack '.*', which would be made up")
+        for part in ("unet", "vae", "text_encoder")
+    },
+    "thousands of blocks": (
+        config_with("unet", block_out_channels=[8] * 5000, down_block_types=["DownBlock2D"] * 5000),
+        "block_out_channels has 5,000 entries, but its weights have only",
+    ),
     "a checkpoint of another kind": (
         lambda folder: (folder / "unet" / f"{UNET}.safetensors").rename(folder / "unet" / f"{UNET}.ckpt"),
         "has none of",
@@ -221,6 +242,11 @@ def test_a_zoo_folder_is_handed_over_in_the_same_way(tmp_path: Path, escaped: Pa
     process = dpstride.ForwardProcess.linear(20)
     export_model(pipelines.unet(), process, setting_of("simple"), tmp_path / "model", {"seed": 0})
     load_folder(tmp_path / "model")
+    whole = (tmp_path / "model" / "unet" / f"{UNET}.safetensors").read_bytes()
+    without_a_weight("unet")(tmp_path / "model")
+    with pytest.raises(UnsupportedModelError, match="unet: its weights lack"):
+        load_folder(tmp_path / "model")
+    (tmp_path / "model" / "unet" / f"{UNET}.safetensors").write_bytes(whole)
     pickled("unet", UNET, f"{UNET}.fp16.safetensors")(tmp_path / "model")
     with pytest.raises(UnsupportedModelError, match=CODE):
         load_folder(tmp_path / "model")

@@ -25,6 +25,7 @@ from .guidance import check_scale
 from .latents import LatentKind
 from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
 from .openai import ClassConditional, Plain
+from .part_weights import check_complete
 from .scheduler_config import VARIANCE_TYPES, SchedulerFacts, read_scheduler
 
 PIXELS = ("DDPMPipeline", "DDIMPipeline", "PNDMPipeline")
@@ -243,6 +244,8 @@ def _load_copy(diffusers: Any, copy: Path, folder: Path, dtype: torch.dtype | No
         str(copy), use_safetensors=True, local_files_only=True, **arguments
     )
     for name, part in pipeline.components.items():
+        if isinstance(part, torch.nn.Module):
+            check_complete(part, copy / name, folder / name)
         if isinstance(part, diffusers.ModelMixin):
             part.register_to_config(_name_or_path=str(folder / name))
         elif hasattr(part, "name_or_path"):

@@ -20,6 +20,10 @@ def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"{path}: {error}") from error
     for name, value in config.items():
+        if "block" in name and isinstance(value, list) and len(value) > max(tensors, 64):
+            raise UnsupportedModelError(
+                f"{path}: {name} has {len(value):,} entries, but its weights have only {tensors} tensors. It is damaged."
+            )
         if "layers" in name or "num_blocks" in name:
             for number in _numbers(value):
                 if number > max(tensors, 64):

@@ -183,10 +183,11 @@ def _find_shards(index: Path, root: Path) -> tuple[Path, ...]:
 def _count_tensors(path: Path) -> int:
     if path.suffix == ".bin":
         return check_checkpoint(path)
-    return len(_names_in(path))
+    return len(names_in(path))
 
 
-def _names_in(path: Path) -> list[str]:
+def names_in(path: Path) -> list[str]:
+    """Names of the tensors in a safetensors file; its header is read, and no tensor."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -200,7 +201,7 @@ def _write_weights(source: Path, target: Path) -> list[str]:
     """Put weights to ``target`` as safetensors, and return the names of the tensors."""
     if source.suffix != ".bin":
         _link(source, target)
-        return _names_in(source)
+        return names_in(source)
     import torch
     from safetensors.torch import save_file
 

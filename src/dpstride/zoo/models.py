@@ -90,13 +90,16 @@ def load_unet(folder: Path) -> Any:
     """The UNet2DModel of a folder, of which diffusers sees a checked copy."""
     from dpstride.integrations.folders import clean_network
     from dpstride.integrations.loaded import UnsupportedModelError
+    from dpstride.integrations.part_weights import check_complete
     from dpstride.zoo.library import diffusers
 
     if not folder.is_dir():
         raise UnreadableFileError(f"{folder}: there is no such folder, so the model has no network. Export it again.")
     try:
         with clean_network(folder, folder.parent) as copy:
-            unet = diffusers().UNet2DModel.from_pretrained(copy, local_files_only=True, use_safetensors=True).float()
+            unet = diffusers().UNet2DModel.from_pretrained(copy, local_files_only=True, use_safetensors=True)
+            check_complete(unet, copy, folder)
+            unet = unet.float()
             unet.register_to_config(_name_or_path=str(folder))
             return unet
     except UnsupportedModelError:
