@@ -42,8 +42,10 @@ def png(
     return b"\x89PNG\r\n\x1a\n" + head + others + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def tiff(pixels: np.ndarray, *, sample_format: int = 1, colour_map: np.ndarray | None = None) -> bytes:
-    """An uncompressed TIFF in one strip."""
+def tiff(
+    pixels: np.ndarray, *, sample_format: int = 1, colour_map: np.ndarray | None = None, rows: int = 0, planes: int = 1
+) -> bytes:
+    """An uncompressed TIFF in one strip, which may say that it has more ``rows`` and ``planes`` of colours than that."""
     height, width, channels = (*pixels.shape, 1)[:3]
     bits, raw = 8 * pixels.itemsize, pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
     photometric = 3 if colour_map is not None else 1 if channels == 1 else 2
@@ -52,6 +54,16 @@ def tiff(pixels: np.ndarray, *, sample_format: int = 1, colour_map: np.ndarray |
         273: (4, (0,)), 277: (3, (channels,)), 278: (4, (height,)), 279: (4, (len(raw),)),
         339: (3, (sample_format,) * channels),
     }  # fmt: skip
+    if rows:
+        fields[257] = (4, (rows,))
+    if planes > 1:
+        fields |= {
+            258: (3, (8,) * planes),
+            262: (3, (2,)),
+            277: (3, (planes,)),
+            284: (3, (2,)),
+            339: (3, (1,) * planes),
+        }
     if colour_map is not None:
         fields[320] = (3, tuple(int(value) for value in colour_map.ravel()))
     start = 8 + 2 + 12 * len(fields) + 4
@@ -166,6 +178,12 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "a.tif",
         written(tiff(CHOSEN, colour_map=RNG.integers(0, 65536, (3, 256)))),
         BITS.format("a palette of 16 bits"),
+    ),
+    "TIFF without its last strip": ("a.tif", written(tiff(COLOUR, rows=8)), "not a readable image, some of its pixels"),
+    "TIFF without two of its colours": (
+        "a.tif",
+        written(tiff(GREY, planes=3)),
+        "not a readable image, some of its pixels",
     ),
     "PPM up to 65535": (
         "a.ppm",

@@ -23,7 +23,7 @@ MOST_CHUNKS = 100_000  # of a PNG
 ORIENTATION = 0x0112  # EXIF's tag
 # PNG chunks that may hold an orientation: EXIF itself, and text with EXIF or XMP in it.
 TELLING = {b"eXIf", b"tEXt", b"zTXt", b"iTXt"}
-BITS_PER_SAMPLE, COLOR_MAP, SAMPLE_FORMAT = 258, 320, 339  # TIFF's tags
+BITS_PER_SAMPLE, SAMPLES_PER_PIXEL, PLANAR, COLOR_MAP, SAMPLE_FORMAT = 258, 277, 284, 320, 339  # TIFF's tags
 NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])+(\d{1,10})"  # of a PPM's header, after spaces and comments
 
 
@@ -37,6 +37,10 @@ def check_header(path: Path, image: Any) -> None:
     if getattr(image, "is_animated", False) or (image.format == "PPM" and _goes_on(path, image)):
         raise UnreadableFileError(
             f"{path}: holds several frames or pages, and only one would be read. Save each as a file of its own."
+        )
+    if image.format == "TIFF" and _lacks_strips(image):
+        raise UnreadableFileError(
+            f"{path}: not a readable image, some of its pixels are not in the file and would be black. Remove or repair it."
         )
     if image.format == "GIF" and tuple(image.tile[0][1]) != (0, 0, *image.size):
         raise UnreadableFileError(
@@ -94,6 +98,18 @@ def _bits(path: Path, image: Any) -> str | None:
     if image.format == "PPM" and image.mode != "F" and (largest := _ppm(path)[1]) > 255:
         return f"values up to {largest}"
     return f"mode {image.mode}" if image.mode in DEEP else None
+
+
+def _lacks_strips(image: Any) -> bool:
+    """True of a TIFF whose strips or tiles, of each colour where these are apart, do not cover the image; Pillow fills in 0."""
+    tags = image.tag_v2
+    width, height = int(tags[256]), int(tags[257])
+    if any(tile[0] != "raw" for tile in image.tile):  # libtiff looks itself
+        return False
+    boxes = [tile[1] for tile in image.tile]
+    covered = sum((min(right, width) - left) * (min(low, height) - top) for left, top, right, low in boxes)
+    planes = int(tags.get(SAMPLES_PER_PIXEL, 1)) if tags.get(PLANAR, 1) == 2 else 1
+    return bool(covered < width * height * planes)
 
 
 def _ppm(path: Path) -> tuple[bytes, int, int]:
