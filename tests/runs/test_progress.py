@@ -182,7 +182,24 @@ def replace(path: Path) -> None:
     save_file({"0/a": np.zeros(3)}, path)
 
 
-@pytest.mark.parametrize("damage", [truncate, empty, flip, replace])
+def rewritten(**header: str | None) -> Any:
+    """Damage that has a right checksum: other words in the header, or none (None)."""
+
+    def damage(path: Path) -> None:
+        arrays, found = read_arrays(path)
+        found.pop("sha256")
+        write_arrays(path, arrays, {name: text for name, text in (found | header).items() if text is not None})
+
+    return damage
+
+
+REWRITTEN = [
+    rewritten(identity=None), rewritten(identity="{"), rewritten(identity="[]"), rewritten(identity="[" * 100_000),
+    rewritten(keys=None), rewritten(keys="5"), rewritten(keys="[5]"), rewritten(format="other"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, flip, replace, *REWRITTEN])
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_damaged_shard_is_named_and_only_its_pieces_are_lost(damage: Any, which: int, tmp_path: Path) -> None:
     shards = write_pieces(tmp_path / "p")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from dpstride.runs import progress
 from dpstride.runs.identity import OtherWorkError
 from dpstride.runs.lock import BusyError, ProgressError
 from dpstride.runs.progress import Progress
+from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.statistics import units
 from dpstride.statistics.probes import AFTER, EVALUATIONS, LARGE, PASSES
 from dpstride.statistics.spots import OF_UNIT
@@ -114,6 +116,21 @@ def test_a_kill_between_the_result_and_the_end_of_its_folder_loses_nothing(
     assert_identical(run(denoiser=denoiser, checkpoint=tmp_path / "c"), run())
     assert worked_at(calls) == []
     assert [found.name for found in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize("key", ["x", "[[99], 0, []]", "[[3], 50, []]", "[[3], 0]", "5"])
+def test_pieces_that_the_work_is_not_made_of_are_refused(key: str, tmp_path: Path) -> None:
+    denoiser = denoiser_of()
+    stop_at(denoiser, 9, PowerCutError())
+    with pytest.raises(PowerCutError):
+        run(denoiser=denoiser, batch_size=BATCH, checkpoint=tmp_path / "c")
+    shard = tmp_path / "c.progress" / "00000001.safetensors"
+    arrays, header = read_arrays(shard)
+    header.pop("sha256")
+    write_arrays(shard, arrays, header | {"keys": json.dumps([key])})
+    go_on(denoiser)
+    with pytest.raises(OtherWorkError, match=r"c\.progress holds pieces that this work is not made of"):
+        run(denoiser=denoiser, batch_size=BATCH, checkpoint=tmp_path / "c")
 
 
 def test_a_damaged_piece_is_named_and_only_its_rows_are_computed_again(

@@ -139,11 +139,22 @@ class Progress:
     def _check(self, path: Path) -> bool:
         try:
             _, header = read_arrays(path)
-            if header.get("format") != FORMAT or "sha256" not in header:
-                raise DamagedFileError("it is no part of this work")
+            identity = _identity_in(header)
         except DamagedFileError as error:
             warnings.warn(f"{path}: {error}; it is removed and what it held is computed again.", stacklevel=4)
             path.unlink()
             return False
-        self.identity = check_identity(self.folder, json.loads(header["identity"]), self.identity)
+        self.identity = check_identity(self.folder, identity, self.identity)
         return True
+
+
+def _identity_in(header: dict[str, str]) -> dict[str, Any]:
+    """The identity of the work that a shard says it is of; `DamagedFileError` if it is no shard."""
+    try:
+        identity, keys = json.loads(header["identity"]), json.loads(header["keys"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise DamagedFileError("it is no part of this work") from error
+    named = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if header.get("format") != FORMAT or "sha256" not in header or not isinstance(identity, dict) or not named:
+        raise DamagedFileError("it is no part of this work")
+    return identity

@@ -227,7 +227,7 @@ class _Work:
             rows = Rows(self.denoiser, self.data, self.identity, tuple(sorted(skipped)))
             for statistics in known:
                 rows.take_over(statistics)
-            added = [unit for unit, arrays in _pieces(progress) if rows.add(unit, arrays)]
+            added = _added(rows, progress)
             if progress is not None and not checked:
                 self._check_spots(Kept.of_rows(rows, added), progress.folder)
                 checked = True
@@ -265,6 +265,17 @@ class _Work:
                 found.update(_nonfinite(arrays))
                 bar.update(sizes[unit])
         return found
+
+
+def _added(rows: Rows, progress: Progress | None) -> list[Unit]:
+    """Add what is kept to the rows, and list the units that they had a use for."""
+    try:
+        return [unit for unit, arrays in _pieces(progress) if rows.add(unit, arrays)]
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        assert progress is not None
+        raise OtherWorkError(
+            f"{progress.folder} holds pieces that this work is not made of ({type(error).__name__}: {error!s:.100}). {REMEDY}"
+        ) from error
 
 
 def _pieces(progress: Progress | None) -> Iterator[tuple[Unit, Arrays]]:
