@@ -91,6 +91,7 @@ def test_find_writes_all_artefacts_and_says_how_few_steps_are_enough(folder, cap
     assert written == {
         "statistics.safetensors", "heldout.safetensors", "schedules.json", "comparison.json", "table.txt",
         "bits_per_dim.svg", "bits_per_dim.png", "timesteps.svg", "timesteps.png", "adaptive.json", "report.html", "run.json",
+        "samples_8_steps.png", "samples_8_steps_even.png", "samples_8_steps_quadratic.png",
     }  # fmt: skip
     schedules = dpstride.ScheduleSet.load("out/schedules.json")
     assert schedules.budgets == list(range(1, 41))
@@ -130,7 +131,7 @@ def test_dry_run_counts_and_writes_nothing(folder, capsys):
     code, out, _ = run(capsys, *command, "--every-step", "--json")
     assert code == 0
     result = json.loads(out)
-    assert result["evaluations"] == 40 * 60
+    assert result["evaluations"] == 40 * 60 + 12 * 8 * 3  # twelve samples of eight steps along three paths
     assert result["seconds"] > 0.0
     assert not (folder / "out").exists()
     assert "make 2,400 network evaluations" in run(capsys, *command, "--every-step")[1]

@@ -77,7 +77,7 @@ def test_mixed_schedules_lie_between_the_two_ends(folder: Path, capsys: pytest.C
 def test_bad_objectives_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["find", "objective_model:model", "data.npy", "-o", "out", "--objective"]
     assert _run([*words, "fid"]) == 2
-    assert "'elbo', 'trajectory', 'mixed'" in capsys.readouterr().err
+    assert "'elbo', 'samples', 'trajectory', 'mixed'" in capsys.readouterr().err
     assert _run([*words, "trajectory", "--trajectories", "4", "--budgets", "99"]) == 2
     assert "between 1 and T = 60" in capsys.readouterr().err
     assert _run([*words, "trajectory", "--teacher-steps", "20", "--budgets", "30"]) == 2
@@ -119,9 +119,9 @@ def test_results_of_two_objectives_are_not_mixed_in_one_folder(
     ("options", "text"),
     [
         (["--lambda", "3"], "--lambda is for --objective mixed"),
-        (["--sampler", "dpmpp_2m"], "--sampler is for --objective trajectory"),
+        (["--sampler", "dpmpp_2m"], "--sampler is for --objective samples or trajectory"),
         (["--objective", "trajectory", "--lambda", "3"], "--lambda is for --objective mixed"),
-        (["--objective", "mixed", "--sampler", "ddim"], "--sampler is for --objective trajectory"),
+        (["--objective", "mixed", "--sampler", "ddim"], "--sampler is for --objective samples or trajectory"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(

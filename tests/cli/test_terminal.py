@@ -128,7 +128,8 @@ def test_nothing_moves_where_no_terminal_is(folder: Path, capfd: pytest.CaptureF
 
 
 def test_every_verb_speaks_to_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, command in cli.commands.items():
+    verbs = [each for verb in cli.commands.values() for each in getattr(verb, "commands", {"": verb}).values()]
+    for name, command in ((verb.name, verb) for verb in verbs):
         assert "--json" in {option for parameter in command.params for option in parameter.opts}, name
     path, file = tmp_path / "schedules.json", tmp_path / "list.txt"
     dpstride.even_stride(dpstride.ForwardProcess.linear(1000), 4).save(path)

@@ -111,7 +111,7 @@ def test_wrong_requests_are_refused_before_the_work(folder: Path) -> None:
         find(objective="fid")
     with pytest.raises(ValueError, match="weight is for objective mixed; with elbo it would do nothing"):
         find(weight=3.0)
-    with pytest.raises(ValueError, match="skip_nonfinite is for objective elbo; with mixed"):
+    with pytest.raises(ValueError, match="skip_nonfinite is for objective elbo or samples; with mixed"):
         find(objective="mixed", skip_nonfinite=True)
     with pytest.raises(ValueError, match="batch_size must be a whole number"):
         find(batch_size=0)

@@ -43,6 +43,8 @@ FIND = [
     "data.npy",
     "-o",
     "out",
+    "--pictures",
+    "0",
     "--samples",
     "12",
     "--heldout-samples",

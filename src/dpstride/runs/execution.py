@@ -5,18 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from .numbers import check_batch_size, check_seed
-
-
-class PassOptions(TypedDict, total=False):
-    """Keywords about network passes that every function with some takes; `Execution` explains them."""
-
-    batch_size: int
-    progress: bool
-    checkpoint: str | os.PathLike[str] | None
-    skip_nonfinite: bool
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from ..runs.behaviour import Behaviour
-from ..runs.execution import Execution, PassOptions
+from ..runs.execution import Execution
 from ..runs.identity import OtherWorkError, check_identity
 from ..runs.lock import ProgressError
 from ..runs.progress import Progress
@@ -51,7 +52,10 @@ def estimate(
     reuse: Statistics | None = None,
     steps: Iterable[int] | None = None,
     check: bool = True,
-    **how: Unpack[PassOptions],
+    batch_size: int = 64,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    skip_nonfinite: bool = False,
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
@@ -77,7 +81,7 @@ def estimate(
         steps: the old name of ``indices``.
         check: look first whether another description explains the network better, and warn if so (`dpstride.check`, some
             hundred evaluations); only where T · samples is 10,000 or more, and not where work goes on. Results are the same.
-        batch_size: samples per network pass, of one t or several, 64 unless given; halved when memory runs out.
+        batch_size: samples per network pass, of one t or several, halved when memory runs out.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result. Until it is complete, finished work is kept in the folder
             ``checkpoint.progress``; called again after whatever stopped it, estimate goes on from there. Rows of the
@@ -88,7 +92,7 @@ def estimate(
     """
     indices = renamed("estimate", "indices", indices, steps=steps)
     gathered = Samples.read(data, samples, data_range)
-    execution = Execution(seed, **how)
+    execution = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     if check and reuse is None:
         from ..checking.notice import warn_about_description
 
