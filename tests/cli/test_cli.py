@@ -91,7 +91,7 @@ def test_find_writes_all_artefacts_and_says_how_few_steps_are_enough(folder, cap
     assert written == {
         "statistics.safetensors", "heldout.safetensors", "schedules.json", "comparison.json", "table.txt",
         "bits_per_dim.svg", "bits_per_dim.png", "timesteps.svg", "timesteps.png", "adaptive.json", "report.html", "run.json",
-        "samples_8_steps.png", "samples_8_steps_even.png", "samples_8_steps_quadratic.png",
+        "check.json", "samples_8_steps.png", "samples_8_steps_even.png", "samples_8_steps_quadratic.png",
     }  # fmt: skip
     schedules = dpstride.ScheduleSet.load("out/schedules.json")
     assert schedules.budgets == list(range(1, 41))
@@ -134,8 +134,8 @@ def test_dry_run_counts_and_writes_nothing(folder, capsys):
     assert result["evaluations"] == 40 * 60 + 12 * 8 * 3  # twelve samples of eight steps along three paths
     assert result["seconds"] > 0.0
     assert not (folder / "out").exists()
-    assert "make 2,400 network evaluations" in run(capsys, *command, "--every-step")[1]
-    assert "make at most about 1,800 network evaluations" in run(capsys, *command)[1]  # 20 and all 40 times, 30 samples
+    assert "make 2,688 network evaluations" in run(capsys, *command, "--every-step")[1]
+    assert "make at most about 2,088 network evaluations" in run(capsys, *command)[1]  # 20 and all 40 times, 30 samples
 
 
 def test_find_runs_the_network_where_it_matters_and_says_what_it_believes(folder, capsys):

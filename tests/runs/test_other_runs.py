@@ -26,8 +26,8 @@ def test_the_same_options_go_on_and_leave_the_same_bytes(place: Path, out: Path)
     assert _run([*FIND, "-q"]) == 0
     assert _run([*FIND, "--overwrite", "-q"]) == 0
     assert contents(place / "out") == before
-    # Of two runs: probes of three rounds that choose and one that scores, and spot checks, of the last of the three twice.
-    assert passes() - done == 2 * (4 * PASSES + 5)
+    # Of two runs: probes of three rounds that choose and four that score, and spot checks, of the last of each twice.
+    assert passes() - done == 2 * (7 * PASSES + 9)
     names = {
         name: json.loads(before[name]) for name in ("run.json", "comparison.json", "adaptive.json", "schedules.json")
     }
