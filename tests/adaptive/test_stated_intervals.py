@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,24 @@ def test_mixtures_of_noise_and_data_are_followed_to_pure_noise(
     model = Flawed(law, predicts, None, data_range, np.full(2, deviation**2), scale, 0.0)
     truth = model.exact()
     assert missed(model, truth, truth) == {}
+
+
+@dataclass(frozen=True)
+class Experts(Flawed):
+    """Two networks, one for much noise and one for little, of which the first is worse; the error jumps where they meet."""
+
+    def errors(self, x_0: np.ndarray, noise: np.ndarray, t: int) -> np.ndarray:
+        scale, offset = (0.99, 0.0) if 2 * t < self.process.T else (0.9, 0.05)
+        return Flawed.errors(replace(self, scale=scale, offset=offset), x_0, noise, t)
+
+
+@pytest.mark.parametrize("predicts", ["eps", "x0", "v"])
+def test_a_network_of_two_halves_is_nearly_within_what_is_stated(predicts: str) -> None:
+    """Nothing tells where such a network jumps but the times that are evaluated."""
+    model = Experts(ForwardProcess.cosine(200), predicts, None, DataRange.parse("continuous"), VARIANCES)
+    truth = model.exact()
+    for regret, stated in missed(model, truth, truth).values():
+        assert regret < 1.5 * stated + 5e-4
 
 
 # --- learned variances -----------------------------------------------------------------------------------------------------

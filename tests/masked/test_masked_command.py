@@ -71,6 +71,27 @@ def test_functions_and_arrays_of_ids(folder: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
 
 
+@pytest.mark.attack("two runs on one output")
+def test_other_options_and_results_of_other_verbs_are_refused_or_replaced(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Schedules of any other run in the folder were written over."""
+    words = ["unmask", "own_tokens:model", "own_tokens:texts", "-o", "out", "--samples", "8", "--heldout-samples", "8"]
+    assert _run([*words, "--quiet"]) == 0
+    before = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+    assert _run([*words, "--max-budget", "2"]) == 2
+    assert "options.max_budget (there None, here 2)" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (folder / "out").iterdir()} == before
+    assert _run([*words, "--max-budget", "2", "--overwrite", "--quiet"]) == 0
+    assert dpstride.MaskedScheduleSet.load("out/schedules.json").budgets == [1, 2]
+    process = dpstride.ForwardProcess.linear(4)
+    dpstride.even_stride(process, 2).save("found/schedules.json")
+    kept = Path("found/schedules.json").read_bytes()
+    assert _run([*words[:4], "found", *words[5:]]) == 2
+    assert "found holds other work: schedules.json" in capsys.readouterr().err
+    assert Path("found/schedules.json").read_bytes() == kept
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

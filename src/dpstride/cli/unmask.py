@@ -10,7 +10,8 @@ import click
 from ..finding.inputs import DEFAULT_SAMPLES
 from .claim import claims_folder
 from .console import emit, printer
-from .options import output
+from .options import output, overwrite
+from .report import run_of
 
 
 @click.command("unmask", short_help="How many tokens a masked diffusion MODEL should reveal in each round.")
@@ -27,6 +28,7 @@ from .options import output
 @click.option("--max-budget", type=click.IntRange(min=1), help="Largest number of rounds.  [default: all]")
 @click.option("--seed", default=0, show_default=True, help="Random seed for masks and the order of TEXT.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
+@overwrite
 @output
 @claims_folder
 def unmask_command(
@@ -39,6 +41,7 @@ def unmask_command(
     max_budget: int | None,
     seed: int,
     batch_size: int,
+    overwrite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -49,7 +52,8 @@ def unmask_command(
     .npy [N, length], or package.module:function; fewer samples are used where it has not enough.
 
     Writes schedules.json, comparison.json, table.txt, figures, statistics.safetensors and heldout.safetensors. Run again
-    after an interruption, it goes on where it stopped; a folder with statistics of another model or other text is refused.
+    after an interruption, it goes on where it stopped; a folder with results of another model, other text or other options is
+    refused, and --overwrite replaces them.
 
     \b
     Example:
@@ -59,8 +63,9 @@ def unmask_command(
     from ..masked.comparison import COLUMNS, compare_masked
     from ..masked.costs import masked_schedules
     from ..masked.estimate import estimate_masked
-    from ..masked.tokens import split_samples
+    from ..masked.tokens import identity_of_run, split_samples
     from ..report.masked import save_masked_figures
+    from ..runs.folder import begin
     from ..runs.writing import write_text
 
     say = printer(quiet or as_json)
@@ -69,6 +74,8 @@ def unmask_command(
     chosen, scored = split_samples(data, others, samples, heldout_samples, seed=seed)
     for part in (chosen, scored):
         part.check(source.denoiser)
+    identity = identity_of_run(source.denoiser, (chosen, scored), seed, {"max_budget": max_budget})
+    begin(output, run_of(model, text, heldout, identity), {}, overwrite)
     say(f"Model    {source.denoiser!r}")
     say(
         f"Data     {len(chosen)} samples choose, {len(scored)} others score, of {int(chosen.sizes.max())} tokens at most"

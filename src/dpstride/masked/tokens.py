@@ -7,7 +7,7 @@ A position is *free* (to be generated, so masked at random and scored), *known* 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +163,25 @@ class Tokens:
                 f"Sequences have {self.lengths.min()} to {most} tokens, so the short ones must be padded. Say with which "
                 "token: pad_token= of MaskedDenoiser; the network must leave such tokens out of account."
             )
+
+
+def identity_of_run(
+    denoiser: MaskedDenoiser, parts: tuple[Tokens, Tokens], seed: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Identity of a run that chooses on the first of ``parts`` and scores on the second: all that its results depend on."""
+    from .. import __version__
+
+    data, heldout = ({"fingerprint": part.fingerprint, "samples": len(part)} for part in parts)
+    return {
+        "verb": "unmask",
+        "objective": "masked",
+        "model": {name: value for name, value in denoiser.describe().items() if name != "name"},
+        "data": data,
+        "heldout": heldout,
+        "seed": seed,
+        "options": dict(options),
+        "version": __version__,
+    }
 
 
 def split_samples(

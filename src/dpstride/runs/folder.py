@@ -33,7 +33,8 @@ ENDPOINTS, CHECK = "endpoints.json", "check.json"
 NAMED = (COMPARISON, "adaptive.json", "front.json", ENDPOINTS, CHECK, "results.json")
 RESULTS = (
     SCHEDULES, RECORD, *NAMED, "ablation.json", "table.txt", "tables.txt", "tables.md", "tables.tex", "report.html",
-    "bits_per_dim.*g", "timesteps.*g", "front.*g", "samples_*_steps*.png", "figures/*.svg", "figures/*.png",
+    "bits_per_dim.*g", "timesteps.*g", "front.*g", "bits_per_token.*g", "rounds.*g", "samples_*_steps*.png",
+    "figures/*.svg", "figures/*.png",
     "features/distances.json", "features/*.safetensors", "features/*.safetensors.progress",
 )  # fmt: skip
 STATISTICS = ("statistics.safetensors", "heldout.safetensors", "trajectory.safetensors")
