@@ -1,4 +1,4 @@
-"""What the four benchmarks of docs/beyond share: their folders, and writing a page's part between its markers."""
+"""What the benchmarks of docs/beyond share: their folders, and writing a page's part between its markers."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
-def write_page(topic: str, parts: Sequence[str]) -> None:
-    """The parts between the markers of docs/beyond/TOPIC.md."""
-    write(topic, "".join(part.strip() + "\n\n" for part in parts), ROOT / "docs" / "beyond" / f"{topic}.md")
+def write_page(topic: str, parts: Sequence[str], section: str | None = None) -> None:
+    """The parts between the markers of docs/beyond/TOPIC.md; without a section they are called TOPIC."""
+    write(section or topic, "".join(part.strip() + "\n\n" for part in parts), ROOT / "docs" / "beyond" / f"{topic}.md")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dpstride import Denoiser, ForwardProcess, Statistics, band_costs, elbo_costs, estimate, even_stride, solve
+from dpstride import Denoiser, ForwardProcess, Statistics, band_costs, elbo_costs, estimate, solve
 from dpstride.objectives.band import Band, band_levels, data_deviation, relative_sigma
-from gaussian import DirectChain, MixtureNetwork, gaussian_denoiser, ideal_statistics, mixture_data, paths_of
+from gaussian import DirectChain, MixtureNetwork, ideal_statistics, mixture_data, paths_of
 
 PROCESSES = {
     "discrete": ForwardProcess.linear(T=7),
@@ -207,49 +207,3 @@ def test_an_exponent_below_2_needs_no_end_of_the_band() -> None:
     assert np.isfinite(solve(band_costs(statistics, 1.9, (0.1, math.inf))).costs[1:]).all()
     linear = gaussian(ForwardProcess.linear(T=10), np.ones(2))
     assert np.isfinite(solve(band_costs(linear, 2.0, (0.1, math.inf))).costs[1:]).all()
-
-
-def chain_variances(process: ForwardProcess, variances: Any, path: tuple[int, ...]) -> Any:
-    """Variance per dimension of the samples of an ideal denoiser of N(0, variances), ancestral with `posterior` variance."""
-    f, g = process.f, process.g
-    law = np.ones_like(variances)
-    for t, s in itertools.pairwise(path):
-        gain = variances * f[t] / (variances * f[t] ** 2 + g[t] ** 2)
-        if s == 0:
-            return gain**2 * law
-        a = (f[t] / f[s]) * g[s] ** 2 / g[t] ** 2
-        b = f[s] * (1.0 - (f[t] / f[s]) ** 2 * g[s] ** 2 / g[t] ** 2)
-        noise = g[s] ** 2 * (1.0 - (f[t] / f[s]) ** 2 * g[s] ** 2 / g[t] ** 2)
-        law = (a + b * gain) ** 2 * law + noise
-    raise AssertionError
-
-
-@pytest.mark.parametrize("K", [4, 8, 16, 32])
-def test_samples_of_gaussian_data_are_closer_than_along_the_paths_of_others(K: int) -> None:
-    # A 1/f spectrum in 256 dimensions, where the law of the samples is known in closed form.
-    process = ForwardProcess.linear(T=1000)
-    spectrum = 1.0 / np.arange(1.0, 257.0)
-    spectrum *= 0.35 * 256.0 / spectrum.sum()
-    statistics = gaussian(process, spectrum)
-
-    def distance(path: Any) -> float:
-        found = chain_variances(process, spectrum, tuple(path))
-        return float(((np.sqrt(found) - np.sqrt(spectrum)) ** 2).sum())
-
-    ours = distance(solve(band_costs(statistics, 2.0, (0.05, 10.0)), K).path(K))
-    elbo = distance(solve(elbo_costs(statistics, "posterior"), K).path(K))
-    assert ours < distance(even_stride(process, K).steps)
-    assert ours < elbo
-
-
-def test_gaussian_denoiser_is_the_one_whose_law_is_computed() -> None:
-    # `chain_variances` against samples drawn by the package itself.
-    from dpstride import sample
-
-    process, variances = ForwardProcess.linear(T=50), np.array([0.5, 0.05])
-    denoiser = gaussian_denoiser(process, np.zeros(2), variances)
-    schedule = even_stride(process, 6)
-    drawn = sample(denoiser, schedule, n=4000, seed=1, variance="posterior").double().numpy()
-    expected = chain_variances(process, variances, schedule.steps)
-    error = expected * math.sqrt(2.0 / 4000)
-    assert (np.abs(drawn.var(axis=0) - expected) < 5.0 * error).all()
