@@ -72,6 +72,7 @@ _HOME = {
     "MaskedScheduleSet": "masked.schedule",
     "even_unmasking": "masked.strides",
     "cosine_unmasking": "masked.strides",
+    "geometric_unmasking": "masked.strides",
     "entropy_unmasking": "masked.strides",
     "linear_times": "masked.strides",
     "MaskedCosts": "masked.costs",
@@ -85,6 +86,8 @@ _HOME = {
     "compare_masked": "masked.comparison",
     "MaskedComparison": "masked.comparison",
     "sample_masked": "masked.sampling",
+    "NgramModel": "masked.ngrams",
+    "ngram_divergence": "masked.ngrams",
     "load_masked_lm": "integrations.masked_lm",
     "load_model": "integrations.loading",
     "DPStrideScheduler": "integrations.diffusers_scheduler",
@@ -126,6 +129,8 @@ if TYPE_CHECKING:
     from .masked.estimate import estimate_masked as estimate_masked
     from .masked.evaluate import TokenLikelihood as TokenLikelihood
     from .masked.evaluate import bits_per_token as bits_per_token
+    from .masked.ngrams import NgramModel as NgramModel
+    from .masked.ngrams import ngram_divergence as ngram_divergence
     from .masked.pipeline import optimise_masked as optimise_masked
     from .masked.process import MaskedProcess as MaskedProcess
     from .masked.sampling import sample_masked as sample_masked
@@ -136,6 +141,7 @@ if TYPE_CHECKING:
     from .masked.strides import cosine_unmasking as cosine_unmasking
     from .masked.strides import entropy_unmasking as entropy_unmasking
     from .masked.strides import even_unmasking as even_unmasking
+    from .masked.strides import geometric_unmasking as geometric_unmasking
     from .masked.strides import linear_times as linear_times
     from .masked.tokens import Tokens as Tokens
     from .objectives.band import Band as Band

@@ -27,7 +27,7 @@ from dpstride import (
 @given(st.integers(1, 300), st.data())
 def test_hand_made_schedules_fall_from_all_to_none(length: int, data: st.DataObject) -> None:
     K = data.draw(st.integers(1, length))
-    for rule in (dpstride.even_unmasking, dpstride.cosine_unmasking):
+    for rule in (dpstride.even_unmasking, dpstride.cosine_unmasking, dpstride.geometric_unmasking):
         schedule = rule(length, K)
         assert schedule.budget == K
         assert sum(schedule.tokens_per_round) == length
@@ -37,6 +37,10 @@ def test_hand_made_schedules_fall_from_all_to_none(length: int, data: st.DataObj
     if length >= 8 * K:  # where there is room, rounds of the cosine are the cosine's to one token
         masked = np.array(dpstride.cosine_unmasking(length, K).counts)
         assert np.abs(masked - length * np.cos(0.5 * math.pi * np.arange(K + 1) / K)).max() <= 1.0
+        known = length - np.array(dpstride.geometric_unmasking(length, K).counts)
+        # Rounds that would reveal less than a token reveal one, which puts those behind them off by as many at most.
+        short = int((length ** (np.arange(1, K + 1) / K) < np.arange(1, K + 1)).sum())
+        assert np.abs(known - length ** (np.arange(K + 1) / K))[1:].max() <= 1.0 + short
 
 
 @given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=40), st.data())

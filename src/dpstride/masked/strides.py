@@ -25,6 +25,16 @@ def cosine_unmasking(length: int, budget: int) -> MaskedSchedule:
     return _falling(length, length * np.cos(0.5 * np.pi * np.arange(budget + 1) / budget), "cosine")
 
 
+def geometric_unmasking(length: int, budget: int) -> MaskedSchedule:
+    """``length``^(i/K) tokens are known after round i, so that each reveals the same multiple of what is known.
+
+    "exp" among the mask schedules of MaskGIT (Chang et al. 2022); Lavenant and Zanella (2025) study such schedules.
+    """
+    _check(length, budget)
+    known = float(length) ** (np.arange(budget + 1) / budget)
+    return _falling(length, length - known, "geometric")
+
+
 def entropy_unmasking(statistics: MaskedStatistics, budget: int) -> MaskedSchedule:
     """As much information in every round: Σ c_u over the tokens of a round is the same, up to whole tokens."""
     process = statistics.process
@@ -57,7 +67,7 @@ class UnmaskingRule:
     words: str
     make: Callable[[MaskedStatistics, int], MaskedSchedule | BinomialSchedule]
     colour: str
-    line: str
+    line: str | tuple[int, tuple[int, ...]]
     by_times: bool = False
 
 
@@ -65,6 +75,9 @@ EVEN = "even"
 RULES = {
     EVEN: UnmaskingRule("evenly many", lambda given, K: even_unmasking(given.process.length, K), "#D55E00", ":"),
     "cosine": UnmaskingRule("cosine", lambda given, K: cosine_unmasking(given.process.length, K), "#0072B2", "--"),
+    "geometric": UnmaskingRule(
+        "geometric", lambda given, K: geometric_unmasking(given.process.length, K), "#E69F00", (0, (3, 1, 1, 1))
+    ),
     "entropy": UnmaskingRule("equal entropy", entropy_unmasking, "#CC79A7", "-."),
     "linear_times": UnmaskingRule("even times", lambda given, K: linear_times(K), "#999999", "-", by_times=True),
 }

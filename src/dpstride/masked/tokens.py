@@ -204,13 +204,13 @@ def split_samples(
 def _gathered(sequences: Any, lengths: Sequence[int] | None) -> tuple[Integers, Integers]:
     """Ids [N, n] and lengths [N], 0 behind the end of each."""
     if isinstance(sequences, (list, tuple)) and lengths is None:
-        rows = [_whole(sequence, 1) for sequence in sequences]
+        rows = [whole_tokens(sequence, (1,)) for sequence in sequences]
         lengths = [row.size for row in rows]
         ids = np.zeros((len(rows), max(lengths, default=0)), dtype=np.int64)
         for place, row in enumerate(rows):
             ids[place, : row.size] = row
     else:
-        ids = _whole(sequences, 2)
+        ids = whole_tokens(sequences, (2,))
     N, n = ids.shape
     if N == 0 or n == 0:
         raise ValueError(f"There are no tokens: shape {ids.shape}. Give at least one sequence of one token.")
@@ -220,9 +220,10 @@ def _gathered(sequences: Any, lengths: Sequence[int] | None) -> tuple[Integers, 
     return np.where(np.arange(n) < ends[:, None], ids, 0), ends
 
 
-def _whole(values: Any, dimensions: int) -> Integers:
+def whole_tokens(values: Any, dimensions: tuple[int, ...]) -> Integers:
+    """Token ids of an array or tensor of so many dimensions; anything but whole numbers is refused."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    if array.ndim != dimensions or (array.dtype.kind not in "iu" and array.size):
+    if array.ndim not in dimensions or (array.dtype.kind not in "iu" and array.size):
         raise ValueError(
             f"Tokens must be whole numbers [samples, length], or a list of sequences of them, not an array of shape "
             f"{array.shape} and dtype {array.dtype}. Tokenize text first."
