@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .process_rules import check_grid, check_kind, check_labels, check_T, numbers, vector
+from .process_rules import check_grid, check_kind, check_labels, check_no_products, check_T, numbers, vector
 
 Array = npt.NDArray[np.float64]
 Index = int | npt.NDArray[np.int64]
@@ -83,17 +83,13 @@ class ForwardProcess:
     def from_betas(cls, betas: npt.ArrayLike, name: str = "betas") -> ForwardProcess:
         """Discrete variance-preserving process with ``alpha_bar[i] = prod over j <= i of (1 - betas[j])``."""
         betas = vector(betas, "betas")
+        check_no_products(betas)
         outside = ~((betas > 0.0) & (betas < 1.0))
         if outside.any():
             i = int(outside.argmax())
             raise ValueError(
                 f"betas must lie strictly between 0 and 1, but betas[{i}] = {betas[i]}. A process that ends in pure "
                 "noise (beta = 1) is made with from_functions."
-            )
-        if betas.size >= 10 and betas[0] > 0.9 and (np.diff(betas) < 0.0).all():
-            raise ValueError(
-                f"betas fall from {betas[0]:g} to {betas[-1]:g}, as cumulative products do and betas do not: the first step "
-                "would be noise already. Give them to from_alpha_bar."
             )
         log_alpha_bar = np.cumsum(np.log1p(-betas))
         if np.exp(log_alpha_bar[-1]) == 0.0:

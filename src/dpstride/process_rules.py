@@ -112,3 +112,14 @@ def check_T(T: int) -> None:
     """A number of steps."""
     if isinstance(T, bool) or not isinstance(T, (int, np.integer)) or T < 1:
         raise ValueError(f"T must be a whole number of steps, at least 1, not {T!r}.")
+
+
+def check_no_products(betas: Array) -> None:
+    """Refuse what falls from near 1: cumulative products (alpha_bar) or 1 − betas, with which the first step is noise already."""
+    if betas.size < 2 or betas[0] <= 0.9 or betas[-1] >= betas[0] or (np.diff(betas) > 0.0).any():
+        return
+    found = f"Betas are small at first, but these fall from {betas[0]:g} to {betas[-1]:g}"
+    if np.median(betas) > 0.9:
+        raise ValueError(f"{found}, as 1 - betas (alphas) do. Give 1 minus these.")
+    ends = " without the clean point" if betas[0] == 1.0 else ""
+    raise ValueError(f"{found}, as cumulative products (alpha_bar) do. Give them{ends} to from_alpha_bar.")
