@@ -57,7 +57,7 @@ def call(
         except TypeError as error:
             raise ValueError(
                 f"The network did not take the conditioning that came with the data ({error}). Drop it if the model "
-                "is unconditional (a file with the images alone, or [x for x, _ in data]), or pass a dict of the "
+                "is unconditional (a file with the data alone, or [x for x, _ in data]), or pass a dict of the "
                 "network's own keywords."
             ) from error
 
@@ -91,6 +91,14 @@ def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
             f"{tuple(output.shape)}.{hint}"
         )
     return output.detach()
+
+
+def missing_axis(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """A hint where samples of shape ``found`` lack only the first axis of ``wanted``: one sample, or no channel axis."""
+    if found != wanted[1:]:
+        return ""
+    channel = ", data[:, None] for samples without their channel axis" if wanted[0] == 1 else ""
+    return f"An axis is missing: data[None] for a single sample{channel}. "
 
 
 def autocast_in_force(device: torch.device) -> torch.dtype | None:

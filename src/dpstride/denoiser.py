@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .calling import PRECISIONS, NonFiniteError, autocast_in_force, call, checked, is_out_of_memory
+from .calling import PRECISIONS, NonFiniteError, autocast_in_force, call, checked, is_out_of_memory, missing_axis
 from .compiling import compiled
 from .fingerprint import digest_of, name_of, parts_of, plain_parts
 from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance
@@ -23,6 +23,7 @@ from .process import ForwardProcess
 from .reading.text import printable
 
 Predicts = Literal["eps", "x0", "v", "flow"]
+DEFAULT_PREDICTS: Predicts = "eps"
 TimeInput = Literal["index0", "time", "rescaled"] | Callable[[int], float]
 
 __all__ = ["Denoiser", "NonFiniteError", "Prediction", "is_out_of_memory"]
@@ -45,7 +46,8 @@ class Denoiser:
             it are put in evaluation mode. It must be a function of these alone, sample by sample; what is given to it is
             its own, to write into if it likes.
         process: the forward process it was trained with, or a subset of its grid.
-        predicts: "eps", "x0", "v" (= f eps - g x0) or "flow" (= eps - x0).
+        predicts: "eps", "x0", "v" (= f eps - g x0) or "flow" (= eps - x0); None is "eps", which `dpstride.check` then
+            confirms or doubts by name.
         variance: the reverse variance it was trained with; "learned_range" networks return 2C channels, the
             prediction and then v, with fraction φ = (v + 1)/2 (Nichol and Dhariwal), not clamped.
         clip: range to which x̂_0 is clipped, or None. Clipping changes every cost, so it is recorded with results.
@@ -63,7 +65,7 @@ class Denoiser:
         network: Callable[..., Tensor],
         process: ForwardProcess,
         *,
-        predicts: Predicts = "eps",
+        predicts: Predicts | None = None,
         variance: ModelVariance = DEFAULT_MODEL_VARIANCE,
         clip: tuple[float, float] | None = (-1.0, 1.0),
         shape: tuple[int, ...] | None = None,
@@ -77,6 +79,7 @@ class Denoiser:
             raise ValueError(f"network must be callable as network(x, time), not {type(network).__name__}.")
         if not isinstance(process, ForwardProcess):
             raise ValueError(f"process must be a ForwardProcess, not {type(process).__name__}.")
+        assumed, predicts = predicts is None, DEFAULT_PREDICTS if predicts is None else predicts
         _check_choice("predicts", predicts, get_args(Predicts))
         _check_choice("variance", variance, MODEL_VARIANCES)
         if dtype is not None and dtype not in PRECISIONS:
@@ -93,6 +96,7 @@ class Denoiser:
         self.network = network
         self.process = process
         self.predicts: Predicts = predicts
+        self.predicts_assumed = assumed
         self.variance: ModelVariance = variance
         self.clip = None if clip is None else (float(clip[0]), float(clip[1]))
         self.shape = None if shape is None else tuple(int(n) for n in shape)
@@ -204,7 +208,8 @@ class Denoiser:
         return result
 
     def __repr__(self) -> str:
-        told = f"predicts {self.predicts}, {self.variance} variance, {self.process.name}, T = {self.process.T}"
+        assumed = " (assumed)" if self.predicts_assumed else ""
+        told = f"predicts {self.predicts}{assumed}, {self.variance} variance, {self.process.name}, T = {self.process.T}"
         return f"<Denoiser {printable(self.name, 60)}: {told}>"
 
     def describe(self) -> dict[str, Any]:
@@ -264,6 +269,7 @@ class Denoiser:
             name=self.name,
         )
         result.autocast, result._run, result._plain = self.autocast, self._run, self._plain
+        result.predicts_assumed = self.predicts_assumed
         return result
 
     @property
@@ -294,7 +300,7 @@ class Denoiser:
         elif shape[1:] != self.shape:
             raise ValueError(
                 f"This denoiser takes samples of shape {self.shape}, but the data has shape {shape[1:]}. "
-                "Reshape the data, or build the Denoiser with the right shape=."
+                f"{missing_axis(shape[1:], self.shape)}Reshape the data, or build the Denoiser with the right shape=."
             )
         # x and time are made for this call; the network may write into them.
         x = x_t * self._input_scale[index].reshape(-1, *([1] * (x_t.ndim - 1)))

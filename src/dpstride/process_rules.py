@@ -115,7 +115,7 @@ def check_T(T: int) -> None:
 
 
 def check_no_products(betas: Array) -> None:
-    """Refuse what falls from near 1: cumulative products (alpha_bar) or 1 − betas, with which the first step is noise already."""
+    """Refuse what falls from near 1: cumulative products (alpha_bar), or 1 − betas."""
     if betas.size < 2 or betas[0] <= 0.9 or betas[-1] >= betas[0] or (np.diff(betas) > 0.0).any():
         return
     found = f"Betas are small at first, but these fall from {betas[0]:g} to {betas[-1]:g}"

@@ -49,6 +49,7 @@ class Check:
     evaluations: int = 0
     draws: int = 0
     notes: tuple[str, ...] = ()
+    assumed: str | None = None  # value of ``predicts``, where it was left out
 
     @property
     def ok(self) -> bool:
@@ -71,11 +72,21 @@ class Check:
                     f" The error of the implied noise at t = {self.level.t} would be {self.level.best:.2g} instead of "
                     f"{self.level.declared:.2g}."
                 )
+            left_out = "" if self.assumed is None else f"predicts was left out, so {self.assumed!r} was assumed. "
             return (
-                f"{' and '.join(self.changes)} would explain this network better, by {self.gain:.3g} ± "
+                f"{left_out}{' and '.join(self.changes)} would explain this network better, by {self.gain:.3g} ± "
                 f"{self.gain_error:.1g} bits/dim.{where}"
             )
-        return "No other description explains this network better."
+        return f"No other description explains this network better.{self._confirmed}"
+
+    @property
+    def _confirmed(self) -> str:
+        """A sentence about the value of ``predicts`` that was assumed, if it was."""
+        if self.assumed is None:
+            return ""
+        tied = [label for label in self.tied if "predicts=" in label]
+        verdict = f"cannot be told from {tied[0]}" if tied else "is right"
+        return f" predicts was left out, and {self.assumed!r}, the default, {verdict}."
 
     def __str__(self) -> str:
         lines = [f"{self.model}: {self.declared}", self.sentence]

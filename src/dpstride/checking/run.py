@@ -157,6 +157,7 @@ def _outcome(denoiser: Denoiser, search: Search, found: Found, moments: tuple[Ar
         evaluations=search.meter.evaluations,
         notes=_notes(search, found),
         draws=found.draws,
+        assumed=denoiser.predicts if denoiser.predicts_assumed else None,
     )
 
 

@@ -30,7 +30,7 @@ def description_notes(job: Job) -> tuple[str, ...]:
     found = checked(job.loaded.denoiser, job.choosing, job.how)
     if found is None:
         return ()
-    verdict = "as described" if found.ok else "see the notes"
+    verdict = "see the notes" if not found.ok else "as described" if found.assumed is None else found.sentence
     job.say(f"Check    {found.evaluations:,} evaluations of other descriptions of the model: {verdict}")
     notes = () if found.ok else (f"{found.sentence} `dpstride check` says more.",)
     document = {"format": FORMAT, "run": job.record.id, "evaluations": found.evaluations, "notes": notes}

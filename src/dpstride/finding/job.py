@@ -285,6 +285,7 @@ def named(schedules: ScheduleSet, run: Run) -> ScheduleSet:
 def check_costs(denoiser: Denoiser, request: Request, choosing: Samples, scoring: Samples) -> None:
     """Refuse what the solver or the network would refuse, before the network runs for hours."""
     from ..adaptive.loop import check_budgets
+    from ..calling import missing_axis
     from ..pipeline import check_request
 
     check_request(denoiser, request.variance, request.decoder, request.max_budget)
@@ -292,8 +293,8 @@ def check_costs(denoiser: Denoiser, request: Request, choosing: Samples, scoring
         check_budgets(request.budgets, denoiser.process.T, request.decoder)
     if denoiser.shape is not None and denoiser.shape != choosing.shape:
         raise ValueError(
-            f"The model takes samples of shape {denoiser.shape}, but the data has shape {choosing.shape}. Give data of its "
-            "own size and channels; images are not resized."
+            f"The model takes samples of shape {denoiser.shape}, but the data has shape {choosing.shape}. "
+            f"{missing_axis(choosing.shape, denoiser.shape)}Give data of its own shape; nothing is resized."
         )
     if scoring.shape != choosing.shape:
         raise ValueError(

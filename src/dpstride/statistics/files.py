@@ -25,8 +25,8 @@ from ..reading.cifar import cifar_files, is_batch, read_cifar
 from ..reading.hints import hint, module_hint, path_hint
 from ..reading.images import SUFFIXES, measure_image, read_image
 from ..reading.limits import UnreadableFileError, check_unpacked
+from .data import CHANNELS, warn_about_one_image
 
-CHANNELS = (1, 3, 4)
 DATA_KEYS = ("images", "x", "arr_0")
 WAYS = (
     "Use .npy, .npz, .pt, .safetensors, CIFAR's own files, a folder of them or of images, a zoo name or "
@@ -153,6 +153,7 @@ def _pick(arrays: dict[str, Any], path: Path) -> Any:
 
 def _channels_first(array: npt.NDArray[Any] | Tensor) -> npt.NDArray[Any] | Tensor:
     if array.ndim == 3 and array.dtype in (np.uint8, torch.uint8):
+        warn_about_one_image(tuple(array.shape), discretised=True)
         return array[:, None]  # grey images without a channel axis
     if array.ndim == 4 and array.shape[-1] in CHANNELS and array.shape[1] not in CHANNELS:
         return array.permute(0, 3, 1, 2) if isinstance(array, Tensor) else np.moveaxis(array, -1, 1)

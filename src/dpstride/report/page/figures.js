@@ -39,6 +39,13 @@ const describeLevel = (report, index) => `index ${grouped(index)}, time ${level(
 
 // --- bits/dim against steps ------------------------------------------------------------------------------------------
 
+// Bits/dim above which an axis ends: one stride far off would flatten all curves to one line. report/figures.py has the same rule.
+function mostShown({budgets, curves}) {
+  const least = curves.dp.bpd.reduce((a, b) => Math.min(a, b), Infinity);
+  const few = budgets.reduce((best, K, i) => (Math.abs(K - 8) < Math.abs(budgets[best] - 8) ? i : best), 0);
+  return least + 20 * Math.max(curves.dp.bpd[few] - least, 0.5);
+}
+
 function drawCurves(report, state, choose) {
   const plot = frame($('curves'), 340, {left: 44, right: 14, top: 26, bottom: 46}, 'Held-out bits/dim of three strides against the number of steps');
   const {budgets, curves} = report;
@@ -47,7 +54,9 @@ function drawCurves(report, state, choose) {
   const least = curves.dp.bpd.reduce((a, b) => Math.min(a, b), Infinity);
   const from = Math.max(budgets.findIndex((K) => K >= 2), 0);
   const shown = STRIDES.map((stride) => curves[stride].bpd[from]).filter(Number.isFinite);
-  const most = Math.max(...shown, least + 1e-6);
+  const worst = Math.max(...shown, least + 1e-6);
+  const most = Math.min(worst, mostShown(report));
+  $('curves-cut').textContent = most < worst ? `The axis is cut at ${significant(most)} bits/dim; the worst stride of ${stepsInWords(budgets[from])} has ${grouped(Math.round(worst))}.` : '';
   const room = 0.05 * (most - least);
   const surest = curves.dp.error[curves.dp.bpd.indexOf(least)];
   const below = Number.isFinite(surest) ? Math.min(2.2 * surest, 6 * room) : 0;
@@ -116,12 +125,20 @@ function drawWhiskers(report, state) {
     const error = curves[stride].error[state.place];
     return {stride, value, spread: Number.isFinite(error) ? 2 * error : 0};
   }).filter(({value}) => Number.isFinite(value));
-  const low = Math.min(...rows.map(({value, spread}) => value - spread));
-  const high = Math.max(...rows.map(({value, spread}) => value + spread));
+  const least = Math.min(...rows.map(({value}) => value));
+  const most = Math.max(mostShown(report), least);
+  const near = rows.filter(({value}) => value <= most);
+  const low = Math.min(...near.map(({value, spread}) => value - spread));
+  const high = Math.max(...near.map(({value, spread}) => value + spread));
   const x = linear(low, high > low ? high : low + 1, plot.left, plot.right);
   const marks = ticks(low, high, (plot.right - plot.left) / 70).map((value) => ({at: x(value), label: String(value)}));
   rows.forEach(({stride, value, spread}, row) => {
     const y = plot.top + 14 + 30 * row;
+    if (value > most) {  // beyond the axis: an arrow, and the number
+      plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${plot.right - 22} ${y}h22m-6 -5l6 5l-6 5`}),
+        shape('text', {class: 'label', x: plot.right - 28, y: y + 4, 'text-anchor': 'end'}, grouped(Math.round(value))));
+      return;
+    }
     const [from, to] = [round(x(value - spread)), round(x(value + spread))];
     plot.svg.append(shape('path', {class: `whisker ${stride}`, d: `M${from} ${y}H${to}M${from} ${y - 5}v10M${to} ${y - 5}v10`}),
       shape('circle', {class: `dot ${stride}`, cx: round(x(value)), cy: y, r: 5.5}));
@@ -372,12 +389,10 @@ function drawAgreement(report) {
   if (!points.length) return;
   const plot = frame($('agreement'), 320, {left: 56, right: 22, top: 28, bottom: 44}, 'Fréchet distance against bits/dim');
   const values = points.map((point) => point.bpd);
-  const room = 0.05 * (Math.max(...values) - Math.min(...values) || 1);
-  const [low, high] = [Math.min(...values) - room, Math.max(...values) + room];
-  const x = linear(low, high, plot.left, plot.right);
+  const {scale: x, marks: below} = scaleFor(values, {top: plot.right, bottom: plot.left});
   const {scale: y, marks} = scaleFor(points.map((point) => point.frechet), plot);
   axisLeft(plot, marks.map((mark) => ({at: y(mark), label: significant(mark)})), report.study.distances.frechet);
-  axisBelow(plot, ticks(low, high, (plot.right - plot.left) / 80).map((value) => ({at: x(value), label: String(value)})), 'bits/dim, held-out (labels: steps)');
+  axisBelow(plot, below.map((mark) => ({at: x(mark), label: significant(mark)})), 'bits/dim, held-out (labels: steps)');
   const everything = [];
   for (const stride of ['quadratic', 'even', 'dp', 'all']) {
     const found = points.filter((point) => point.stride === stride);
