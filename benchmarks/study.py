@@ -165,8 +165,9 @@ def samples_sentence(results: StudyResults) -> str:
     sampled = ", ".join(map(str, budgets))
     return (
         f"Fewer bits/dim are not better samples. Along the DP stride they are farther from real images than along an even or "
-        f"quadratic one at {where} steps (measured at {sampled}). For looks in few steps, see [schedules for deterministic "
-        "samplers](docs/beyond/trajectory.md) and [for both](docs/beyond/mixed.md)."
+        f"quadratic one at {where} steps (measured at {sampled}). For samples in few steps use `--for samples` "
+        "([schedules for samples](docs/beyond/samples.md)); there are also [schedules for deterministic samplers]"
+        "(docs/beyond/trajectory.md) and [for both](docs/beyond/mixed.md)."
     )
 
 

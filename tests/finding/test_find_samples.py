@@ -10,6 +10,7 @@ import pytest
 
 from dpstride import ScheduleSet, find, sample
 from dpstride.cli import _run
+from dpstride.evaluate.purpose import caveat
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 SMALL = {"samples": 24, "heldout_samples": 24, "tolerance": 0.1, "budgets": (4, 8), "check": False, "progress": False}
@@ -40,7 +41,7 @@ def test_schedules_carry_what_draws_their_samples(found: Path) -> None:
 def test_the_page_answers_for_samples_and_shows_some(found: Path) -> None:
     text = (found / "report.html").read_text(encoding="utf-8")
     assert "Schedules for samples with DDIM" in text
-    assert "chosen for samples" in text
+    assert '<p id="caveat" class="hint">These schedules are chosen for samples' in text  # without scripts too
     assert (found / "samples_8_steps.png").is_file()
     assert (found / "samples_8_steps_even.png").is_file()
 
@@ -49,6 +50,18 @@ def test_a_job_for_likelihood_says_what_it_is_for(tmp_path: Path) -> None:
     result = find(mixture_denoiser(T=40), mixture_data(64, seed=0), tmp_path, pictures=0, **SMALL)
     assert "--for samples" in result.summary
     assert not list(tmp_path.glob("samples_*"))
+
+
+def test_report_says_again_what_schedules_are_for(
+    found: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(["report", str(found), "-o", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Schedules for samples with DDIM")  # not how many steps are enough for bits/dim
+    assert "has to be measured" in said
+    likelihood = ScheduleSet.load(found / "schedules.json").options | {"objective": "elbo"}
+    assert "--for samples" in caveat(likelihood)
+    assert "best for neither" in caveat(likelihood | {"lambda": 0.5})
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:

@@ -108,6 +108,7 @@ def test_a_comparison_plots_every_stride_and_tables_its_numbers(comparison: Comp
         assert name.lower().startswith(stride)
         assert cells == [f"{curve[K][0]:.3f} ± {curve[K][1]:.3f}" for K in (8, 16, 32, T)]
     assert comparison.sentence() in comparison._repr_html_()
+    assert "need not give the best samples" in comparison._repr_html_()
 
 
 def test_tables_of_schedules(schedules: ScheduleSet) -> None:

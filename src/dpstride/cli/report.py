@@ -50,6 +50,7 @@ def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool
       dpstride report out
       dpstride report shared/out -o mine
     """
+    from ..evaluate.purpose import caveat
     from ..report.figures import save_figures
     from ..report.page import write_page
     from ..report.page.saved import Saved
@@ -68,7 +69,8 @@ def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool
             files += save_tables(saved.study, written)
             files += save_study_figures(saved.study, saved.schedules, written, folder / "features")
     result = {"report": str(files[0]), "files": [str(path) for path in files]}
-    emit(as_json, result, saved.comparison.sentence() + "\n\nWritten: " + ", ".join(str(path) for path in files))
+    answer = f"{saved.headline} {caveat(saved.schedules.options)}"
+    emit(as_json, result, answer + "\n\nWritten: " + ", ".join(str(path) for path in files))
 
 
 @contextmanager

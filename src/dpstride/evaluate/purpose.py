@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .. import samplers
 from ..objectives.band import band_costs
@@ -20,6 +21,10 @@ SAMPLES_CAVEAT = (
     "These schedules are chosen for samples, so other strides may have fewer bits/dim. The divergence ranks paths; how close "
     "samples are to real data has to be measured."
 )
+BOTH_CAVEAT = (
+    "These schedules weigh bits/dim against how far a deterministic sampler strays, so they are the best for neither alone. "
+    "For samples in few steps, run `dpstride find` with `--for samples`."
+)
 
 
 def is_for_samples(schedules: ScheduleSet) -> bool:
@@ -27,9 +32,11 @@ def is_for_samples(schedules: ScheduleSet) -> bool:
     return schedules.options.get("objective") == SAMPLES
 
 
-def caveat(schedules: ScheduleSet) -> str:
-    """Return what a reader of bits/dim must know about their purpose."""
-    return SAMPLES_CAVEAT if is_for_samples(schedules) else LIKELIHOOD_CAVEAT
+def caveat(options: Mapping[str, Any]) -> str:
+    """Return what a reader of bits/dim must know about the purpose of schedules with these options."""
+    if "lambda" in options:
+        return BOTH_CAVEAT
+    return SAMPLES_CAVEAT if options.get("objective") == SAMPLES else LIKELIHOOD_CAVEAT
 
 
 def samples_sentence(schedules: ScheduleSet, heldout: Statistics) -> str:

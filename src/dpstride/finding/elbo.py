@@ -126,7 +126,7 @@ def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
     job.doing("Writing the page")
     files = [write_page(output), output / RECORD, *files]
     answer = comparison.sentence() if plan is None else samples_sentence(schedules, heldout)
-    details, summary = _summary(comparison, files, request.budgets or (), f"{answer} {caveat(schedules)}")
+    details, summary = _summary(comparison, files, request.budgets or (), f"{answer} {caveat(schedules.options)}")
     return Found(
         schedules, comparison, report, answer, notes=comparison.warnings, files=tuple(files),
         details=details, summary=summary,

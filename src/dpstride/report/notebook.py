@@ -167,13 +167,19 @@ def solution_html(solution: Solution) -> str:
 
 def comparison_html(comparison: Comparison) -> str:
     """The held-out table and the answer."""
+    from ..evaluate.purpose import caveat
     from .text import NAMES
 
     columns = comparison.table_budgets
     rows = [(NAMES[stride], *(_plus_minus(*curve[K]) for K in columns)) for stride, curve in comparison.curves.items()]
     names = [f"all {K:,}" if K == comparison.T else f"{K:,}" for K in columns]
     title = f"{comparison.model['name']}: bits/dim, held-out"
-    return _table(title, ("steps", *names), rows, " ".join([comparison.sentence(), *comparison.warnings]))
+    return _table(
+        title,
+        ("steps", *names),
+        rows,
+        " ".join([comparison.sentence(), caveat(comparison.options), *comparison.warnings]),
+    )
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], below: str = "") -> str:

@@ -69,7 +69,7 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
             "originT": process.origin_T,
         },
         "answer": None if saved.answer is None else printable(saved.answer, 2 * TEXT),
-        "caveat": caveat(schedules),
+        "caveat": caveat(schedules.options),
         "dropped": len(schedules.budgets) - len(budgets),
         "negligible": NEGLIGIBLE,
         "raw": comparison.raw,

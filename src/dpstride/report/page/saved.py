@@ -84,6 +84,11 @@ class Saved:
         saved.check()
         return saved
 
+    @property
+    def headline(self) -> str:
+        """The answer: for samples where schedules were chosen for them, else in bits/dim."""
+        return self.answer or self.comparison.sentence()
+
     def check(self) -> None:
         """Raise unless the files are of one run: a page must not show one run's paths with another one's numbers."""
         names = "schedules.json and comparison.json"

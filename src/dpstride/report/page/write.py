@@ -32,8 +32,7 @@ SCRIPTS = ("data.js", "charts.js", "figures.js", "page.js")
 def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
     """Write report.html into a results folder, from what it holds; the path written."""
     found = saved or Saved.read(folder)
-    comparison = found.comparison
-    text = page_text(page_document(found), found.answer or comparison.sentence(), comparison_table(comparison))
+    text = page_text(page_document(found), found.headline, comparison_table(found.comparison))
     return write_text(Path(folder) / NAME, text)
 
 
@@ -49,6 +48,7 @@ def page_text(document: Mapping[str, Any], sentence: str, table: str) -> str:
         script=script,
         document=_json(document),
         sentence=html.escape(printable_lines(sentence)),
+        caveat=html.escape(str(document["caveat"])),
         table=html.escape(printable_lines(table)),
     )
 
