@@ -23,7 +23,8 @@ from command import dpstride as run
 from text_baselines import compressor_bits, ngram_bits
 
 import dpstride
-from dpstride.integrations.masked_loading import MaskedSource, load_masked_source
+from dpstride.finding.inputs import load_model
+from dpstride.integrations.masked_loading import MaskedSource
 from dpstride.masked.comparison import COLUMNS, WORDS, compare_masked
 from dpstride.masked.orders import Order
 from dpstride.masked.strides import RULES
@@ -72,7 +73,7 @@ class Tables:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.folder = options, Path(options.output)
-        self.source = load_masked_source(options.model)
+        self.source = load_model(options.model)
         self.parts = Parts.of(self.source, options.text)
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -82,7 +83,7 @@ class Tables:
             np.save(self.folder / f"{name}.npy", getattr(self.parts, name))
         count = str(self.options.texts)
         files = [str(self.folder / name) for name in ("choosing.npy", "scoring.npy", "find")]
-        words = ["unmask", self.options.model, files[0], "--heldout", files[1], "-o", files[2]]
+        words = ["find", self.options.model, files[0], "--heldout", files[1], "-o", files[2]]
         run([*words, "--samples", count, "--heldout-samples", count])
         comparison = compare_masked(self.schedules, self.scoring, self.choosing, self.budgets(self.schedules.budgets))
         rows = [
@@ -181,7 +182,7 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=6, help="tokens of the judge's n-grams")
     options = parser.parse_args()
     parts = []
-    if options.model is None or isinstance(load_masked_source(options.model).denoiser.network, CharacterTransformer):
+    if options.model is None or isinstance(load_model(options.model).denoiser.network, CharacterTransformer):
         parts.append(baselines(options.text))
         print(parts[-1], flush=True)
     if options.model is not None:

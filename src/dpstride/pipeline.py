@@ -111,8 +111,8 @@ def find(
     other data or other options is refused.
 
     Args:
-        model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it.
-        data: what `estimate` takes, or DATA as the command line takes it.
+        model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it; or a `MaskedDenoiser`.
+        data: what `estimate` (for tokens `estimate_masked`) takes, or DATA as the command line takes it.
         output: folder to write.
         heldout: data to score on; a seeded, disjoint part of ``data`` when None.
         samples: samples to choose the path on, 128 (or half of the data) when None.
@@ -127,8 +127,8 @@ def find(
         **request: what is asked for, see `dpstride.finding.job.Request`: variance, decoder, max_budget, budgets, tolerance
             (None evaluates every grid index), objective, and more.
     """
-    from .finding.inputs import Asked, load_model, shared_note, split
-    from .finding.job import check_uses, prepare, request_from
+    from .finding.inputs import Asked, job_of, load_model
+    from .finding.job import check_uses, request_from
     from .runs.execution import Execution
     from .runs.folder import claimed
     from .runs.record import Run
@@ -137,15 +137,15 @@ def find(
     how = Execution(seed, batch_size, progress, skip_nonfinite=skip_nonfinite)
     check_uses(wanted.objective, [*request, *(["skip_nonfinite"] if skip_nonfinite else [])])
     said = {"samples": samples, "heldout_samples": heldout_samples, "seed": seed, **request}
+    asked = Asked(data, heldout, samples, heldout_samples, data_range=data_range)
     with claimed(folder):
-        loaded = load_model(model)
-        parts = split(Asked(data, heldout, samples, heldout_samples, data_range=data_range), loaded, seed)
-        job = prepare(
-            loaded, parts, folder, wanted, how=how, record=partial(Run.of_call, "find", (model, data, heldout), said),
-            notes=() if heldout is None else shared_note(*parts), say=say or (lambda text: None),
+        job = job_of(
+            load_model(model), asked, wanted, folder, how=how,
+            record=partial(Run.of_call, "find", (model, data, heldout), said), say=say or (lambda text: None),
         )  # fmt: skip
         job.say(job.plan())
-        return job.run(overwrite)
+        found: Found = job.run(overwrite)
+        return found
 
 
 def schedules_from(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpstride.cli import expected
+from dpstride.finding import expected
 from dpstride.runs import workers
 from dpstride.statistics.data import Samples
 from small_network import IMAGES, denoiser_of

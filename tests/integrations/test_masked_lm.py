@@ -81,6 +81,18 @@ def test_from_a_folder_to_schedules_and_texts(kind: str, tmp_path: Path) -> None
     assert samples[2, 4:].tolist() == [0] * 5
 
 
+def test_find_takes_the_folder_and_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dpstride.cli import _run
+
+    make("bert", tmp_path / "bert")
+    (tmp_path / "book.txt").write_text("\n\n".join(TEXTS * 3))
+    words = ["find", str(tmp_path / "bert"), str(tmp_path / "book.txt"), "-o", str(tmp_path / "out"), "--quiet"]
+    assert _run(words) == 0
+    assert "even times" not in capsys.readouterr().out  # which samples of different lengths do not have
+    schedules = dpstride.MaskedScheduleSet.load(tmp_path / "out" / "schedules.json")
+    assert schedules.budgets == list(range(1, schedules.length + 1))
+
+
 def test_padding_does_not_change_a_number(tmp_path: Path) -> None:
     make("bert", tmp_path)
     loaded = dpstride.load_masked_lm(tmp_path)

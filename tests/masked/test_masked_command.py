@@ -1,4 +1,4 @@
-"""`dpstride unmask`: from a model and text to schedules, a held-out table and figures; resumed, and refused."""
+"""`dpstride find` on models of tokens: schedules, a held-out table and figures; resumed, and refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_model_of_characters_from_text(folder: Path, capsys: pytest.CaptureFix
     settings = MaskedTrainingSettings(steps=2, batch_size=4, architecture=Architecture(12, 16, 1, 2))
     train_masked(TEXT, folder / "run", settings, pace=Pace(progress=False))
     (folder / "book.txt").write_text(TEXT)
-    words = ["unmask", "run/model", "book.txt", "-o", "out", "--samples", "6", "--heldout-samples", "6"]
+    words = ["find", "run/model", "book.txt", "-o", "out", "--samples", "6", "--heldout-samples", "6"]
     assert _run(words) == 0
     printed = capsys.readouterr().out
     assert "bits/token, held-out" in printed
@@ -57,7 +57,7 @@ def test_a_model_of_characters_from_text(folder: Path, capsys: pytest.CaptureFix
     assert schedules.budgets == list(range(1, 13))
     before = (folder / "out" / "schedules.json").read_bytes()
     assert _run([*words, "--quiet", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["curves"]) == {*RULES, BEST}
+    assert set(json.loads(capsys.readouterr().out)["bits_per_token"]) == {*RULES, BEST}
     assert (folder / "out" / "schedules.json").read_bytes() == before
     assert _run([*words, "--seed", "1"]) == 2
     assert "holds other work" in capsys.readouterr().err
@@ -65,7 +65,7 @@ def test_a_model_of_characters_from_text(folder: Path, capsys: pytest.CaptureFix
 
 def test_functions_and_arrays_of_ids(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("ids.npy", topics().draw(20, seed=5))
-    words = ["unmask", "own_tokens:model", "own_tokens:texts", "-o", "out", "--heldout", "ids.npy", "--quiet"]
+    words = ["find", "own_tokens:model", "own_tokens:texts", "-o", "out", "--heldout", "ids.npy", "--quiet"]
     assert _run([*words, "--max-budget", "4"]) == 0
     assert dpstride.MaskedScheduleSet.load("out/schedules.json").budgets == [1, 2, 3, 4]
     assert dpstride.MaskedStatistics.load("out/heldout.safetensors").samples == 20
@@ -77,7 +77,7 @@ def test_other_options_and_results_of_other_verbs_are_refused_or_replaced(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Schedules of any other run in the folder were written over."""
-    words = ["unmask", "own_tokens:model", "own_tokens:texts", "-o", "out", "--samples", "8", "--heldout-samples", "8"]
+    words = ["find", "own_tokens:model", "own_tokens:texts", "-o", "out", "--samples", "8", "--heldout-samples", "8"]
     assert _run([*words, "--quiet"]) == 0
     before = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
     assert _run([*words, "--max-budget", "2"]) == 2
@@ -96,8 +96,8 @@ def test_other_options_and_results_of_other_verbs_are_refused_or_replaced(
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["none", "book.txt"], "there is no such folder, and it is not package.module:function"),
-        (["own_tokens:texts", "book.txt"], "must return a dpstride.MaskedDenoiser, not Tokens"),
+        (["none", "book.txt"], "neither an embedded model nor a folder here"),
+        (["own_tokens:texts", "book.txt"], "or a dpstride.MaskedDenoiser), not Tokens"),
         (["own_tokens:model", "book.txt"], "this model has no tokenizer"),
         (["own_tokens:model", "wrong.npy"], "ids lie in 0 … 2"),
     ],
@@ -107,7 +107,7 @@ def test_mistakes_are_told_before_the_work(
 ) -> None:
     np.save("wrong.npy", np.full((4, 6), 7))
     Path("book.txt").write_text(TEXT)
-    assert _run(["unmask", *words, "-o", "out"]) == 2
+    assert _run(["find", *words, "-o", "out"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -124,3 +124,53 @@ def test_the_best_is_compared_on_samples_of_other_lengths_too() -> None:
     assert set(found.curves) == {*RULES, BEST} - {"linear_times"}
     direct = dpstride.bits_per_token(model, heldout, schedules[1])
     assert found.curves[BEST][1][0] == pytest.approx(direct.bits)  # one round has one way to be masked
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--variance", "upper"], "variance is for diffusion of numbers"),
+        (["--for", "samples"], "objective is for diffusion of numbers"),
+        (["--data-range", "continuous"], "data_range is for diffusion of numbers"),
+        (["--skip-nonfinite"], "skip_nonfinite is for diffusion of numbers"),
+        (["--max-budget", "7"], "from 1 to 6, not 7"),
+        (["--budgets", "2,9"], "from 1 to 6, not 9"),
+        (["--samples", "60"], "61 samples were asked of DATA"),
+        (["--autocast", "bfloat16"], "a masked diffusion model of tokens, which only `dpstride find` takes"),
+    ],
+)
+def test_options_that_tokens_have_no_use_for_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert _run(["find", "own_tokens:model", "own_tokens:texts", "-o", "out", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not list((folder / "out").glob("*.safetensors"))
+
+
+def test_other_verbs_say_what_the_model_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["estimate"], ["check"]):
+        words = [*verb, "own_tokens:model", "ids.npy", *(["-o", "x.safetensors"] if verb == ["estimate"] else [])]
+        assert _run(words) == 2
+        assert "is a masked diffusion model of tokens" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="only `dpstride find` takes"):
+        dpstride.load_model("own_tokens:model")
+
+
+def test_a_dry_run_says_what_it_would_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(["find", "own_tokens:model", "own_tokens:texts", "-o", "out", "--dry-run"]) == 0
+    found = capsys.readouterr()
+    assert f"{6 * 60:,} network evaluations" in found.out
+    assert "masked diffusion of up to 6 tokens, 3 ids" in found.err
+    assert "30 samples of 6 tokens choose the schedules (own_tokens:texts)" in found.err
+
+
+def test_the_same_in_python_with_objects(folder: Path) -> None:
+    joint = topics()
+    texts = joint.draw(16)
+    found = dpstride.find(joint.denoiser(), texts, "out", texts[:4], budgets=[3], progress=False)
+    assert isinstance(found.schedules, dpstride.MaskedScheduleSet)
+    assert found.schedules.provenance["run"] == json.loads(Path("out/run.json").read_text())["run"]
+    assert "4 of the 4 samples that score the schedules also chose them" in found.notes[0]
+    assert set(found.details["bits_per_token"][BEST]) == {1, 2, 3, 4, 6}
+    with pytest.raises(ValueError, match=r"or a dpstride\.MaskedDenoiser, not int"):
+        dpstride.find(3, texts, "out", progress=False)

@@ -33,7 +33,6 @@ from .report import report_command
 from .sample import sample_command
 from .solve import solve_command
 from .study import study_command
-from .unmask import unmask_command
 from .user_errors import place_of
 
 INTERRUPTED = 130
@@ -46,15 +45,16 @@ def cli() -> None:
 
     \b
     MODEL is a zoo name (dpstride models), a diffusers folder or hub id, an OpenAI checkpoint, or
-          package.module:function that returns a dpstride.Denoiser.
+          package.module:function that returns a dpstride.Denoiser. For masked diffusion of tokens: a
+          folder of transformers or of `train masked`, or a function that returns a MaskedDenoiser.
     DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, CIFAR's own
-          files or their folder (its training half), or package.module:function.
+          files or their folder (its training half), or package.module:function; for tokens a text
+          file, a folder of .txt files, or token ids as .npy.
     """
 
 
 for _command in (
     find_command,
-    unmask_command,
     demo_command,
     check_command,
     estimate_command,

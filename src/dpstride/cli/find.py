@@ -12,8 +12,8 @@ from ..finding.inputs import DEFAULT_SAMPLES
 from ..options import Objective, Purpose, Sampler
 from .claim import claims_folder
 from .console import emit, printer
-from .expected import in_words, seconds_to_estimate
-from .inputs import load_model
+from .expected import in_words
+from .inputs import load_any
 from .objectives import check_objective, objective, objective_of
 from .options import (
     adaptive,
@@ -120,8 +120,8 @@ def find_command(
       dpstride find my_package.my_model:denoiser images/ -o out --samples 128
       dpstride find my_package.my_model:denoiser images/ -o fast --for samples --sampler ddim
     """
-    from ..finding.inputs import Asked, shared_note, split
-    from ..finding.job import Request, prepare
+    from ..finding.inputs import Asked, job_of
+    from ..finding.job import Request
     from ..runs.execution import Execution
 
     objective = objective_of(purpose, objective)
@@ -144,11 +144,10 @@ def find_command(
         check=check,
     )
     how = Execution(seed, batch_size, not quiet, skip_nonfinite=skip_nonfinite)
-    loaded = load_model(model, model_options)
-    parts = split(Asked(data, heldout, samples, heldout_samples, data_range=data_range), loaded, seed)
-    job = prepare(
-        loaded, parts, output, request, how=how, record=partial(run_of, model, data, heldout),
-        notes=shared_note(*parts) if heldout else (), say=printer(quiet or as_json),
+    asked = Asked(data, heldout, samples, heldout_samples, data_range=data_range)
+    job = job_of(
+        load_any(model, model_options), asked, request, output,
+        how=how, record=partial(run_of, model, data, heldout), say=printer(quiet or as_json),
     )  # fmt: skip
     job.say(job.plan())
     if dry_run:
@@ -162,7 +161,7 @@ def say_expected(job: Job, as_json: bool) -> None:
     """Say what a job would do: network evaluations, and the time they take by a few timed passes of the same work."""
     evaluations, about = job.evaluations()
     batch_size = job.how.batch_size
-    expected = seconds_to_estimate(job.loaded.denoiser, job.choosing, batch_size) * evaluations
+    expected = job.seconds_per_evaluation() * evaluations
     result = {"evaluations": evaluations, "seconds": expected, "batch_size": batch_size}
     emit(
         as_json,

@@ -8,13 +8,23 @@ from .options import running
 
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
+    from ..integrations.masked_loading import MaskedSource
 
 
 def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel:
-    """Load MODEL, with the options of its loader."""
-    from ..finding.inputs import load_model as load
+    """Load MODEL, with the options of its loader; one of tokens is refused."""
+    from ..finding.inputs import load_gaussian
 
-    return _as_asked(load(text, dict(options)))
+    return _as_asked(load_gaussian(text, dict(options)))
+
+
+def load_any(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel | MaskedSource:
+    """Load MODEL of any kind."""
+    from ..finding.inputs import load_model as load
+    from ..integrations.loaded import gaussian_only
+
+    loaded = load(text, dict(options))
+    return _as_asked(gaussian_only(loaded)) if running() else loaded
 
 
 def _as_asked(loaded: LoadedModel) -> LoadedModel:

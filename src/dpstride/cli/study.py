@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..finding.expected import seconds_of_features, seconds_to_estimate, seconds_to_sample
 from ..finding.inputs import Asked, named_data, shared_note, split
 from ..finding.job import HELDOUT as HELDOUT_FILE
 from ..finding.job import STATISTICS, Request, check_costs, notes_of
@@ -16,7 +17,7 @@ from ..pipeline import cost_options
 from ..runs.folder import RECORD, Needed, begin
 from .claim import claims_folder
 from .console import emit, printer
-from .expected import in_words, seconds_of_features, seconds_to_estimate, seconds_to_sample
+from .expected import in_words
 from .inputs import load_model
 from .options import (
     check_eta,

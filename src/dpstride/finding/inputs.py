@@ -5,29 +5,30 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from ..reading.hints import hint, path_hint
 
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
+    from ..integrations.masked_loading import MaskedSource
     from ..statistics.data import Samples
 
 DEFAULT_SAMPLES = 128
 LABEL_NAMES = ("class_labels", "labels", "label", "y")  # of a network's third argument
 
 
-def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedModel:
-    """Load MODEL: a zoo name, or whatever `integrations` can load; a `Denoiser` or `LoadedModel` is taken as it is."""
+def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedModel | MaskedSource:
+    """Load MODEL: a zoo name, or whatever `integrations` can load; an object is taken as what it is."""
     from .. import zoo
-    from ..denoiser import Denoiser
     from ..integrations import loading
     from ..integrations.loaded import LoadedModel
 
-    if isinstance(model, (Denoiser, LoadedModel)):
-        return LoadedModel(model) if isinstance(model, Denoiser) else model
+    if not isinstance(model, (str, os.PathLike)):
+        return loading.loaded_from(model)
     text = os.fspath(model)
     if text in zoo.names():
         return _placed(LoadedModel(zoo.load(text)))
@@ -44,13 +45,21 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
             " a hub id is owner/name, your own function package.module:function."
         )
     try:
-        loaded = loading.load_model(text, **(options or {}))
+        loaded = loading.load_any(text, **(options or {}))
     except TypeError as error:
         if not options:
             raise
         raise ValueError(f"MODEL {text!r} did not take the options given with --model-option ({error}).") from error
     # Whoever writes a function, or names a device, has chosen it.
-    return loaded if ":" in text or "device" in (options or {}) else _placed(loaded)
+    chosen = ":" in text or "device" in (options or {})
+    return _placed(loaded) if isinstance(loaded, LoadedModel) and not chosen else loaded
+
+
+def load_gaussian(model: Any, options: Mapping[str, Any] | None = None) -> LoadedModel:
+    """Load MODEL for work that only models of numbers take part in."""
+    from ..integrations.loaded import gaussian_only
+
+    return gaussian_only(load_model(model, options))
 
 
 def _is_plain_name(text: str) -> bool:
@@ -135,15 +144,32 @@ class Asked(NamedTuple):
     defaults: tuple[int, int] = (DEFAULT_SAMPLES, DEFAULT_SAMPLES)
 
 
+class Part(Protocol):
+    """Data of any kind, of which some samples are taken."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Iterable[int]) -> Self:
+        """Return the samples at ``indices``."""
+
+
+P = TypeVar("P", bound=Part)
+
+
 def split(asked: Asked, model: LoadedModel, seed: int) -> tuple[Samples, Samples]:
     """Return the samples that choose the path and those that score it: two data sets, or disjoint parts of one, shuffled."""
+    return parts_of(asked, lambda data: read_samples(data, model, None, asked.data_range), seed)
+
+
+def parts_of(asked: Asked, read: Callable[[Any], P], seed: int) -> tuple[P, P]:
+    """Do the same for data of any kind, as ``read`` reads them."""
     import numpy as np
 
-    data, heldout, samples, heldout_samples, data_range, defaults = asked
-    gathered = read_samples(data, model, None, data_range)
+    samples, heldout_samples, defaults = asked.samples, asked.heldout_samples, asked.defaults
+    gathered = read(asked.data)
     order = np.random.default_rng(seed).permutation(len(gathered)).tolist()
-    if heldout is not None:
-        other = read_samples(heldout, model, None, data_range)
+    if asked.heldout is not None:
+        other = read(asked.heldout)
         other_order = np.random.default_rng(seed + 1).permutation(len(other)).tolist()
         wanted = min(defaults[0], len(gathered)) if samples is None else samples
         other_wanted = min(defaults[1], len(other)) if heldout_samples is None else heldout_samples
@@ -158,6 +184,11 @@ def split(asked: Asked, model: LoadedModel, seed: int) -> tuple[Samples, Samples
     other_wanted = min(defaults[1], len(gathered) - wanted) if heldout_samples is None else heldout_samples
     _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA, to choose paths and to score them,")
     return gathered.take(order[:wanted]), gathered.take(order[wanted : wanted + other_wanted])
+
+
+def job_of(loaded: LoadedModel | MaskedSource, asked: Asked, request: Any, output: Path, **how: Any) -> Any:
+    """Prepare the job of a model of any kind, which names the module that does it."""
+    return import_module(loaded.FINDING).prepare_asked(loaded, asked, request, output, **how)
 
 
 def _check_enough(wanted: int, available: int, name: str) -> None:

@@ -24,12 +24,15 @@ from ..runs.execution import Execution
 from ..runs.folder import Needed, begin
 from ..runs.pulse import Pulse
 from ..runs.record import Run
+from .inputs import Asked, shared_note, split
 
 if TYPE_CHECKING:
     from ..adaptive.report import AdaptiveReport
     from ..denoiser import Denoiser
     from ..evaluate.comparison import Comparison
     from ..integrations.loaded import LoadedModel
+    from ..masked.comparison import MaskedComparison
+    from ..masked.schedule import MaskedScheduleSet
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
     from ..statistics.data import Samples
@@ -97,8 +100,8 @@ class Found:
         summary: the table, the answer, the notes and the files, as text.
     """
 
-    schedules: ScheduleSet
-    comparison: Comparison | None
+    schedules: ScheduleSet | MaskedScheduleSet
+    comparison: Comparison | MaskedComparison | None
     adaptive: AdaptiveReport | None
     answer: str
     notes: tuple[str, ...]
@@ -142,6 +145,12 @@ class Job:
     def evaluations(self) -> tuple[int, str]:
         """Count network evaluations, and say how sure that is: "", "about " or "at most about "."""
         return finder_of(self.request.objective).evaluations(self)
+
+    def seconds_per_evaluation(self) -> float:
+        """Time a few evaluations of the same work."""
+        from .expected import seconds_to_estimate
+
+        return seconds_to_estimate(self.loaded.denoiser, self.choosing, self.how.batch_size)
 
     def plan(self) -> str:
         """Describe what is about to be done."""
@@ -257,6 +266,22 @@ def prepare(
     inputs = Inputs.of(finder.on_grid(loaded.denoiser, request), *parts, how.seed)
     run = record(inputs.run("find", options, request.objective))
     return Job(loaded, *parts, output, request, how=how, notes=notes, say=say, inputs=inputs, record=run)
+
+
+def prepare_asked(
+    loaded: LoadedModel,
+    asked: Asked,
+    request: Request,
+    output: Path,
+    *,
+    how: Execution,
+    record: Callable[[dict[str, Any]], Run],
+    say: Say,
+) -> Job:
+    """Prepare a job from data as a caller names them."""
+    parts = split(asked, loaded, how.seed)
+    notes = () if asked.heldout is None else shared_note(*parts)
+    return prepare(loaded, parts, output, request, how=how, record=record, notes=notes, say=say)
 
 
 def notes_of(loaded: LoadedModel) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..denoiser import Denoiser
 from ..reading.text import printable
@@ -36,6 +36,8 @@ class LoadedModel:
         unit: what bits/dim are per.
     """
 
+    FINDING: ClassVar[str] = "dpstride.finding.job"  # the module of its main job
+
     denoiser: Denoiser
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -62,6 +64,16 @@ class LoadedModel:
             *(f"warning: {warning}" for warning in self.warnings),
         ]
         return "\n".join(lines)
+
+
+def gaussian_only(loaded: Any) -> LoadedModel:
+    """Return a loaded model of numbers; one of another kind is refused."""
+    if not isinstance(loaded, LoadedModel):
+        raise UnsupportedModelError(
+            f"{printable(loaded.denoiser.name)} is a masked diffusion model of tokens, which only `dpstride find` takes; in "
+            "Python there are optimise_masked, bits_per_token and sample_masked."
+        )
+    return loaded
 
 
 def require_diffusers(purpose: str) -> Any:

@@ -1,8 +1,9 @@
 """MODEL strings of the command line: which way in a text means, decided by what it looks like and nothing else.
 
 A file ending in .pt or .pth is an OpenAI checkpoint; ``package.module:function`` is the user's own code, the one case
-that runs any; everything else is a diffusers folder or hub id. A folder that `dpstride train` wrote is read by what its
-dpstride.json says. Zoo names are resolved before this is asked.
+that runs any; a folder of tokens is known by its own description (`masked_loading`); everything else is a diffusers folder or
+hub id. A folder that `dpstride train` wrote is read by what its dpstride.json says. Zoo names are resolved before this is
+asked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from ..fingerprint import name_of
 from ..reading.hints import path_hint
 from ..statistics.files import import_function
 from ..zoo.models import DESCRIPTION, load_folder
-from .loaded import LoadedModel, UnsupportedModelError
+from .loaded import LoadedModel, UnsupportedModelError, gaussian_only
+from .masked_loading import MaskedSource, masked_folder, source_of
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")  # ./name is a folder
@@ -30,6 +32,11 @@ def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
     ``flags`` go to `load_openai` for a checkpoint (preset=, flags=, repository=, …), to `load_diffusers` for a folder or
     hub id (guidance_scale=, variance=, …), and to the function for ``package.module:function``.
     """
+    return gaussian_only(load_any(text, **flags))
+
+
+def load_any(text: str | os.PathLike[str], **flags: Any) -> LoadedModel | MaskedSource:
+    """Load the same, or a model of tokens."""
     name = os.fspath(text)
     path = Path(name)
     if path.suffix in (".pt", ".pth"):
@@ -48,6 +55,12 @@ def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
             f"{name}: there is no such folder, and it is neither a hub id (owner/name) nor package.module:function."
             f"{path_hint(path)}"
         )
+    if (tokens := masked_folder(path)) is not None:
+        if flags:
+            raise UnsupportedModelError(
+                f"{name}: a folder of a model of tokens takes no options, not {', '.join(flags)}."
+            )
+        return tokens
     if (path / DESCRIPTION).is_file() and not flags:
         return _trained_here(path)
     from .diffusers import load_diffusers
@@ -62,7 +75,19 @@ def _trained_here(folder: Path) -> LoadedModel:
     return LoadedModel(denoiser, conditioning=f"a class label from 0 to {classes - 1}" if classes else None)
 
 
-def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel:
+def loaded_from(result: Any) -> LoadedModel | MaskedSource:
+    """Take what a user made for the model that it is."""
+    if isinstance(result, Denoiser):
+        return LoadedModel(result)
+    found = result if isinstance(result, LoadedModel) else source_of(result)
+    if found is None:
+        raise UnsupportedModelError(
+            f"A model must be a dpstride.Denoiser, a LoadedModel or a dpstride.MaskedDenoiser, not {type(result).__name__}."
+        )
+    return found
+
+
+def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel | MaskedSource:
     try:
         function = import_function(name)
     except ValueError as error:
@@ -82,8 +107,10 @@ def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel:
         if result.name == name_of(result.network):  # none was given: what the user typed says more
             result.name = name
         return LoadedModel(result, notes=(f"made by {name}, which ran your code",))
-    if isinstance(result, LoadedModel):
-        return result
-    raise UnsupportedModelError(
-        f"{name} must return a dpstride.Denoiser (or a LoadedModel), not {type(result).__name__}."
-    )
+    found = result if isinstance(result, LoadedModel) else source_of(result)
+    if found is None:
+        raise UnsupportedModelError(
+            f"{name} must return a dpstride.Denoiser (or a LoadedModel, or a dpstride.MaskedDenoiser), not "
+            f"{type(result).__name__}."
+        )
+    return found

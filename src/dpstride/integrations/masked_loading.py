@@ -1,22 +1,23 @@
-"""MODEL and TEXT of `dpstride unmask`: which way in a text means, decided by what it looks like and nothing else.
+"""Models of tokens as the command line takes them: how they are known, and how they read text.
 
-A folder with dpstride.json is one of `dpstride train masked`, any other folder a masked language model of transformers, and
-``package.module:function`` the user's own code, the one case that runs any.
+A folder whose dpstride.json says so is one of `dpstride train masked`, one with a config of transformers a masked language
+model; ``package.module:function`` may return a `MaskedDenoiser` or what `load_masked_lm` returned.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from ..masked.denoiser import MaskedDenoiser
 from ..masked.tokens import Tokens
 from ..reading.arrays import read_npy
+from ..reading.documents import read_json_object
 from ..reading.plain import read_text
 from ..statistics.files import import_function
-from ..zoo.characters import DESCRIPTION, load_characters, passages
-from .loaded import UnsupportedModelError
 from .masked_lm import LoadedMaskedModel, load_masked_lm
 
 
@@ -24,12 +25,16 @@ from .masked_lm import LoadedMaskedModel, load_masked_lm
 class MaskedSource:
     """A model and, where it has a tokenizer, how it takes plain text."""
 
+    FINDING: ClassVar[str] = "dpstride.finding.masked"  # the module of its main job
+
     denoiser: MaskedDenoiser
     tokenize: Callable[[str], Tokens] | None = None
 
-    def read(self, text: str) -> Tokens:
-        """Data: a text file or a folder of .txt files, token ids as .npy [N, length], or ``package.module:function``."""
-        path = Path(text)
+    def read(self, data: Any) -> Tokens:
+        """Read data: text, a folder of .txt files, token ids as .npy [N, length], ``package.module:function``, or tokens."""
+        if not isinstance(data, (str, os.PathLike)):
+            return Tokens.read(data)
+        text, path = os.fspath(data), Path(data)
         if path.suffix == ".npy" and path.is_file():
             return Tokens.of(read_npy(path))
         if not path.exists() and ":" in text:
@@ -42,22 +47,32 @@ class MaskedSource:
         return self.tokenize(read_text(path))
 
 
-def load_masked_source(model: str) -> MaskedSource:
-    """The model of a folder, or of ``package.module:function`` that returns a `MaskedDenoiser`."""
-    path = Path(model)
+def masked_folder(path: Path) -> MaskedSource | None:
+    """The model of a folder, if it is one of tokens."""
+    from ..zoo.characters import DESCRIPTION, FORMAT
+
     if (path / DESCRIPTION).is_file():
-        denoiser = load_characters(path)
-        return MaskedSource(denoiser, lambda text: Tokens.of(passages(text, denoiser.length)))
-    if path.is_dir():
-        return _of(load_masked_lm(path))
-    if ":" not in model:
-        raise UnsupportedModelError(f"{model}: there is no such folder, and it is not package.module:function either.")
-    found = import_function(model)()
-    if isinstance(found, LoadedMaskedModel):
-        return _of(found)
-    if not isinstance(found, MaskedDenoiser):
-        raise UnsupportedModelError(f"{model} must return a dpstride.MaskedDenoiser, not {type(found).__name__}.")
-    return MaskedSource(found)
+        return _of_characters(path) if read_json_object(path / DESCRIPTION).get("format") == FORMAT else None
+    config = path / "config.json"
+    if not config.is_file() or (path / "model_index.json").exists() or "model_type" not in read_json_object(config):
+        return None
+    return source_of(load_masked_lm(path))
+
+
+def source_of(model: Any) -> MaskedSource | None:
+    """An object as a source, if it is a model of tokens."""
+    if isinstance(model, MaskedDenoiser):
+        return MaskedSource(model)
+    if isinstance(model, LoadedMaskedModel):
+        return _of(model)
+    return model if isinstance(model, MaskedSource) else None
+
+
+def _of_characters(path: Path) -> MaskedSource:
+    from ..zoo.characters import load_characters, passages
+
+    denoiser = load_characters(path)
+    return MaskedSource(denoiser, lambda text: Tokens.of(passages(text, denoiser.length)))
 
 
 def _of(loaded: LoadedMaskedModel) -> MaskedSource:

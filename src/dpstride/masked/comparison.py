@@ -27,10 +27,16 @@ class MaskedComparison:
     curves: dict[str, dict[int, tuple[float, float]]]
     model: dict[str, Any] = field(default_factory=dict)
     samples: int = 0
+    warnings: tuple[str, ...] = ()
+    run: str | None = None
 
-    def table(self) -> str:
-        """The table as text, a row for every rule."""
-        columns = [budget for budget in COLUMNS if budget in self.curves[BEST]]
+    def columns(self, budgets: Iterable[int] = ()) -> list[int]:
+        """Numbers of rounds of the table: powers of two, all, and the ``budgets`` asked for."""
+        return sorted(K for K in {*COLUMNS, max(self.curves[BEST]), *budgets} if K in self.curves[BEST])
+
+    def table(self, budgets: Iterable[int] = ()) -> str:
+        """The table as text, a row for every rule; with columns for ``budgets`` too."""
+        columns = self.columns(budgets)
         rows = [["bits/token, held-out", *(f"{budget:,}" for budget in columns)]]
         for rule, curve in self.curves.items():
             rows.append([WORDS[rule], *(f"{curve[budget][0]:.3f}" for budget in columns)])
@@ -55,8 +61,15 @@ class MaskedComparison:
         curves = {
             rule: [[budget, *values] for budget, values in sorted(curve.items())] for rule, curve in self.curves.items()
         }
-        document = {"format": FORMAT, "length": self.length, "model": self.model, "samples": self.samples}
-        write_json(path, {**document, "curves": curves})
+        facts = {name: getattr(self, name) for name in ("run", "length", "model", "samples", "warnings")}
+        write_json(path, {"format": FORMAT, **facts, "curves": curves})
+
+
+def shown_budgets(budgets: Iterable[int]) -> list[int]:
+    """Numbers of rounds that are compared: all up to 128, above that 16 per doubling, and the usual and the last ones."""
+    wanted = sorted(budgets)
+    above = {*COLUMNS, wanted[-1], *(int(128 * 2 ** (i / 16)) for i in range(16 * 32))}
+    return [K for K in wanted if K <= 128 or K in above]
 
 
 def compare_masked(

@@ -7,7 +7,7 @@ A position is *free* (to be generated, so masked at random and scored), *known* 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -163,42 +163,6 @@ class Tokens:
                 f"Sequences have {self.lengths.min()} to {most} tokens, so the short ones must be padded. Say with which "
                 "token: pad_token= of MaskedDenoiser; the network must leave such tokens out of account."
             )
-
-
-def identity_of_run(
-    denoiser: MaskedDenoiser, parts: tuple[Tokens, Tokens], seed: int, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Identity of a run that chooses on the first of ``parts`` and scores on the second: all that its results depend on."""
-    from .. import __version__
-
-    data, heldout = ({"fingerprint": part.fingerprint, "samples": len(part)} for part in parts)
-    return {
-        "verb": "unmask",
-        "objective": "masked",
-        "model": {name: value for name, value in denoiser.describe().items() if name != "name"},
-        "data": data,
-        "heldout": heldout,
-        "seed": seed,
-        "options": dict(options),
-        "version": __version__,
-    }
-
-
-def split_samples(
-    data: Tokens, heldout: Tokens | None, samples: int, heldout_samples: int, *, seed: int = 0
-) -> tuple[Tokens, Tokens]:
-    """Samples that choose and samples that score, in random order: of two data sets, or disjoint parts of one.
-
-    Fewer than asked for are taken where there are not enough: all, or half of ``data`` to choose.
-    """
-    order = np.random.default_rng(seed).permutation(len(data)).tolist()
-    if heldout is not None:
-        other = np.random.default_rng(seed + 1).permutation(len(heldout)).tolist()
-        return data.take(order[:samples]), heldout.take(other[:heldout_samples])
-    if len(data) < 2:
-        raise ValueError("One sample cannot both choose a schedule and score it. Give more text, or held-out text.")
-    count = min(samples, len(data) // 2)
-    return data.take(order[:count]), data.take(order[count : count + heldout_samples])
 
 
 def _gathered(sequences: Any, lengths: Sequence[int] | None) -> tuple[Integers, Integers]:

@@ -1,0 +1,230 @@
+"""The main job for masked diffusion of tokens: statistics → unmasking schedules → held-out scores → figures and page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..runs.execution import Execution
+from ..runs.folder import COMPARISON, RECORD, SCHEDULES, begin
+from ..runs.numbers import whole_number
+from ..runs.pulse import Pulse
+from ..runs.record import Run
+from .inputs import Asked, parts_of
+from .job import HELDOUT, STATISTICS, Found, Request, Say
+
+if TYPE_CHECKING:
+    from ..integrations.masked_loading import MaskedSource
+    from ..masked.comparison import MaskedComparison
+    from ..masked.schedule import MaskedScheduleSet
+    from ..masked.statistics import MaskedStatistics
+    from ..masked.tokens import Tokens
+
+USES = (
+    "max_budget",
+    "budgets",
+    "tolerance",
+    "check",
+)  # of a request; the last two change nothing where all is evaluated
+
+
+@dataclass(frozen=True)
+class MaskedJob:
+    """A job that is ready to run: everything is loaded and checked, and nothing is written yet."""
+
+    source: MaskedSource
+    choosing: Tokens
+    scoring: Tokens
+    output: Path
+    request: Request
+    how: Execution
+    record: Run
+    notes: tuple[str, ...] = ()
+    say: Say = lambda text: None
+    doing: Say = lambda what: None
+
+    def plan(self) -> str:
+        """Describe what is about to be done."""
+        denoiser = self.source.denoiser
+        sizes = f"{self.choosing.sizes.max()} tokens" + ("" if _equal(self.choosing) else " at most")
+        return (
+            f"Model    {self.record.model}: masked diffusion of up to {denoiser.length} tokens, {denoiser.vocabulary:,} ids\n"
+            f"Data     {len(self.choosing)} samples of {sizes} choose the schedules ({self.record.data})\n"
+            f"         {len(self.scoring)} other samples score them ({self.record.heldout})"
+        )
+
+    def evaluations(self) -> tuple[int, str]:
+        """Count network evaluations."""
+        return int(self.choosing.sizes.max()) * (len(self.choosing) + len(self.scoring)), ""
+
+    def seconds_per_evaluation(self) -> float:
+        """Time a few evaluations of the same work."""
+        import time
+
+        import numpy as np
+
+        from ..masked.passes import MaskedPasses
+        from ..masked.process import MaskedProcess
+        from ..runs.workers import current
+
+        few = self.choosing.take(range(min(self.how.batch_size, len(self.choosing))))
+        process = MaskedProcess(int(few.sizes.max()))
+        passes = MaskedPasses(self.source.denoiser.on_grid(process), few, self.how)
+        passes.probe()  # which also warms up, and finds a network that is no use
+        start, everyone = time.monotonic(), np.arange(len(few))
+        masked = passes.masked(np.full(len(few), (process.T + 1) // 2), everyone)
+        passes.nats(masked, masked, everyone)
+        return (time.monotonic() - start) / len(few) / current().size
+
+    def run(self, overwrite: bool = False) -> Found:
+        """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
+        begin(self.output, self.record, {}, overwrite)
+        with Pulse(self.say, bars=self.how.progress) as pulse:
+            return _run(replace(self, say=pulse.say, doing=pulse.doing))
+
+
+def prepare_asked(
+    loaded: MaskedSource,
+    asked: Asked,
+    request: Request,
+    output: Path,
+    *,
+    how: Execution,
+    record: Callable[[dict[str, Any]], Run],
+    say: Say,
+) -> MaskedJob:
+    """Check everything that a job could be refused for, before the network runs."""
+    _check_uses(request, asked, how)
+    choosing, scoring = parts_of(asked, loaded.read, how.seed)
+    for part in (choosing, scoring):
+        part.check(loaded.denoiser)
+    length = int(choosing.sizes.max())
+    for budget in (request.max_budget, *(request.budgets or ())):
+        if budget is not None:
+            whole_number(budget, f"Numbers of rounds must be whole numbers from 1 to {length}", 1, length)
+    notes = _shared_note(choosing, scoring) if asked.heldout is not None else ()
+    run = record(identity_of_run(loaded, (choosing, scoring), how.seed, {"max_budget": request.max_budget}))
+    return MaskedJob(loaded, choosing, scoring, output, request, how=how, record=run, notes=notes, say=say)
+
+
+def identity_of_run(
+    source: MaskedSource, parts: tuple[Tokens, Tokens], seed: int, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Identity of a run that chooses on the first of ``parts`` and scores on the second: all that its results depend on."""
+    from .. import __version__
+
+    data, heldout = ({"fingerprint": part.fingerprint, "samples": len(part)} for part in parts)
+    return {
+        "verb": "find",
+        "objective": "masked",
+        "model": {name: value for name, value in source.denoiser.describe().items() if name != "name"},
+        "data": data,
+        "heldout": heldout,
+        "seed": seed,
+        "options": options,
+        "version": __version__,
+    }
+
+
+def _run(job: MaskedJob) -> Found:
+    from ..masked.comparison import compare_masked, shown_budgets
+    from ..masked.costs import masked_schedules
+    from ..report.masked import save_masked_figures
+    from ..runs.writing import write_text
+
+    output = job.output
+    job.doing("Evaluating the network on data that choose the schedules")
+    choosing = _estimate(job, STATISTICS, job.choosing)
+    job.doing("Solving for every number of rounds")
+    schedules = masked_schedules(choosing, job.request.max_budget)
+    schedules = replace(schedules, provenance={**schedules.provenance, "run": job.record.id})
+    schedules.save(output / SCHEDULES)
+    job.doing("Evaluating the network on held-out data")
+    scoring = _estimate(job, HELDOUT, job.scoring, choosing.process.length)
+    job.doing("Comparing schedules")
+    budgets = {*shown_budgets(schedules.budgets), *(job.request.budgets or ())}
+    comparison = compare_masked(schedules, scoring, choosing, budgets)
+    comparison = replace(comparison, warnings=(*comparison.warnings, *job.notes), run=job.record.id)
+    comparison.save(output / COMPARISON)
+    write_text(output / "table.txt", comparison.table(job.request.budgets or ()) + "\n")
+    job.doing("Drawing figures")
+    files = [
+        *(output / name for name in (RECORD, SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)),
+        *save_masked_figures(comparison, schedules, output),
+    ]
+    return _found(job, schedules, comparison, files)
+
+
+def _estimate(job: MaskedJob, name: str, data: Tokens, length: int | None = None) -> MaskedStatistics:
+    from ..masked.estimate import estimate_masked
+
+    return estimate_masked(
+        job.source.denoiser,
+        data,
+        seed=job.how.seed + (name == HELDOUT),
+        batch_size=job.how.batch_size,
+        length=length,
+        progress=job.how.progress,
+        checkpoint=job.output / name,
+    )
+
+
+def _found(job: MaskedJob, schedules: MaskedScheduleSet, comparison: MaskedComparison, files: list[Path]) -> Found:
+    answer = comparison.sentence()
+    budgets = comparison.columns(job.request.budgets or ())
+    scores = {
+        rule: {K: {"bits": curve[K][0], "standard_error": curve[K][1]} for K in budgets}
+        for rule, curve in comparison.curves.items()
+    }
+    details = {
+        "answer": answer,
+        "length": schedules.length,
+        "bits_per_token": scores,
+        "warnings": list(comparison.warnings),
+        "files": [str(path) for path in files],
+    }
+    lines = [
+        comparison.table(job.request.budgets or ()),
+        "",
+        answer,
+        *(f"Note: {text}" for text in comparison.warnings),
+    ]
+    summary = "\n".join([*lines, "", "Written: " + ", ".join(map(str, files))])
+    return Found(
+        schedules, comparison, None, answer,
+        notes=comparison.warnings, files=tuple(files), details=details, summary=summary,
+    )  # fmt: skip
+
+
+def _check_uses(request: Request, asked: Asked, how: Execution) -> None:
+    """Refuse options of Gaussian diffusion, which would do nothing."""
+    usual = Request()
+    given = [
+        each.name
+        for each in fields(Request)
+        if each.name not in USES and getattr(request, each.name) != getattr(usual, each.name)
+    ]
+    given += [
+        name for name, found in (("data_range", asked.data_range), ("skip_nonfinite", how.skip_nonfinite)) if found
+    ]
+    if given:
+        raise ValueError(
+            f"{given[0]} is for diffusion of numbers; with a masked model of tokens it would do nothing. Leave it out."
+        )
+
+
+def _shared_note(choosing: Tokens, scoring: Tokens) -> tuple[str, ...]:
+    chosen = {row.tobytes() for row in choosing.ids}
+    shared = sum(row.tobytes() in chosen for row in scoring.ids)
+    if not shared:
+        return ()
+    return (
+        f"{shared:,} of the {len(scoring):,} samples that score the schedules also chose them, so the scores are optimistic. "
+        "Give other text to --heldout, or leave it out: then a disjoint part of the text scores.",
+    )
+
+
+def _equal(tokens: Tokens) -> bool:
+    return bool((tokens.sizes == tokens.sizes.max()).all())
