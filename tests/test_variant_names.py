@@ -66,7 +66,7 @@ OTHER_MEANINGS = {
             "masked/comparison.py",
             "masked/costs.py",
             "masked/estimate.py",
-            "masked/tokens.py",
+            "finding/masked.py",
             "pipeline.py",
             "report/page/document.py",
             "report/study_figures.py",
