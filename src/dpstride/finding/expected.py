@@ -1,4 +1,4 @@
-"""How long network evaluations will take, by a few timed ones of the same work."""
+"""Time that network evaluations will take, by a few timed ones of the same work."""
 
 from __future__ import annotations
 
