@@ -33,18 +33,18 @@ BUDGETS = (8, 16, 32)
 COUNT = 4000
 
 
-def _laws() -> Any:
-    """benchmarks/laws.py, with which the page's tables are made."""
-    spec = importlib.util.spec_from_file_location("laws", Path(__file__).parents[2] / "benchmarks" / "laws.py")
+def _benchmark(name: str) -> Any:
+    """A module of benchmarks/ with which the page's tables are made."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["laws"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-laws = _laws()
+laws, mixtures = _benchmark("laws"), _benchmark("mixtures")
 chains = pytest.mark.parametrize("chain", list(laws.CHAINS), ids=laws.CHAINS.values())
 
 
@@ -131,7 +131,7 @@ def test_exponent_2_gives_gaussian_samples_that_are_closest_by_wasserstein(spect
 
 
 @pytest.mark.parametrize(
-    "toy", [laws.Gaussian.of_falling_spectrum(), laws.Line.of_three_modes()], ids=["Gaussian", "line"]
+    "toy", [laws.Gaussian.of_falling_spectrum(), laws.Line.of_three_modes(T=250)], ids=["Gaussian", "line"]
 )
 def test_the_default_is_closest_with_posterior_variance(toy: Any) -> None:
     statistics, chain = toy.statistics(), laws.Chain("ancestral", "posterior")
@@ -140,3 +140,18 @@ def test_the_default_is_closest_with_posterior_variance(toy: Any) -> None:
         others = [stride(toy.process, K).steps for stride in (even_stride, quadratic_stride, karras_stride)]
         distances = [toy.squared_wasserstein(statistics, path, chain) for path in (elbo.path(K), *others)]
         assert toy.squared_wasserstein(statistics, ours.path(K), chain) < min(distances)
+
+
+@pytest.mark.parametrize("kind", ["points", "signals", "columns"])
+def test_denoisers_of_mixtures_are_ideal(kind: str) -> None:
+    # E[x_0 given x_t] is what leaves an error that no function of x_t correlates with.
+    mixture = getattr(mixtures, kind)()
+    denoiser, x_0 = mixture.denoiser(), mixture.draw(1000, seed=5)
+    generator = np.random.default_rng(6)
+    for t in (50, 400):
+        f, g = denoiser.process.f[t], denoiser.process.g[t]
+        x = f * x_0 + g * generator.standard_normal(x_0.shape)
+        x0_hat = denoiser(torch.from_numpy(x), t).x0_hat.double().numpy()
+        for function in (np.ones_like(x), x, np.tanh(3.0 * x), x0_hat):
+            product = ((x_0 - x0_hat) * function).sum(axis=1)
+            assert abs(product.mean()) < 5.0 * product.std() / math.sqrt(1000)
