@@ -5,7 +5,7 @@ run.py        who made it: command, names, versions
 document.py   what of it the page is given, as one compact JSON document
 pack.py       long arrays in that document
 pictures.py   sample grids in it
-write.py      template, style, script and document → one file without any external request
+write.py      frame, main part, styles, scripts and document → one file without any external request
 """
 
 from .write import write_page

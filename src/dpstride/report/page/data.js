@@ -1,6 +1,5 @@
 // The document of the page, unpacked, and the rules that the library itself applies to it.
 
-const STRIDES = ['dp', 'even', 'quadratic'];
 const ARRAYS = {u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array};
 
 // The counterpart of pack.py: base64, deflated, bytes in planes.
@@ -30,8 +29,9 @@ async function unpackAll(value) {
 
 async function readReport(text) {
   const report = await unpackAll(JSON.parse(text));
-  const {bytes, masks} = report.paths;
-  for (let i = bytes; i < masks.length; i++) masks[i] ^= masks[i - bytes];
+  for (const {bytes, masks} of [report.paths, ...Object.values(report.otherPaths || {})]) {
+    for (let i = bytes; i < masks.length; i++) masks[i] ^= masks[i - bytes];
+  }
   if (report.steps) {
     const starts = new Uint32Array(report.steps.counts.length + 1);
     report.steps.counts.forEach((count, t) => { starts[t + 1] = starts[t] + count; });
@@ -41,9 +41,8 @@ async function readReport(text) {
   return report;
 }
 
-// Grid indices of the DP path at a place in the list of budgets, from noise to 0.
-function pathAt(report, place) {
-  const {bytes, masks} = report.paths;
+// Grid indices of the DP path (or of another one) at a place in the list of budgets, from noise to 0.
+function pathAt(report, place, {bytes, masks} = report.paths) {
   const path = [];
   for (let at = bytes - 1; at >= 0; at--) {
     const byte = masks[place * bytes + at];
@@ -52,35 +51,8 @@ function pathAt(report, place) {
   return path;
 }
 
-// Bits/dim of each step of that path, the last one (the decoder) included.
-function costsAt(report, place, path) {
-  const {starts, gaps, bpd, last} = report.steps;
-  return path.slice(0, -1).map((t, i) => {
-    if (i === path.length - 2) return last[place];
-    const gap = t - path[i + 1];
-    for (let at = starts[t]; at < starts[t + 1]; at++) if (gaps[at] === gap) return bpd[at];
-    return NaN;
-  });
-}
-
-// floor(numerator/denominator + 1/2), in whole numbers below 2^53.
-function halfUp(numerator, denominator) {
-  const doubled = 2 * numerator + denominator;
-  return (doubled - doubled % (2 * denominator)) / (2 * denominator);
-}
-
-// even_stride and quadratic_stride of the library.
-function strideOf(name, T, K) {
-  const rising = [0];
-  for (let i = 1; i <= K; i++) {
-    const wanted = name === 'even' ? halfUp(i * T, K) : halfUp(i * i * T, K * K);
-    rising.push(Math.max(wanted, rising[i - 1] + 1));
-  }
-  return rising.reverse();
-}
-
 const grouped = (value) => value.toLocaleString('en');
-const stepsInWords = (count) => (count === 1 ? '1 step' : `${grouped(count)} steps`);
+const stepsInWords = (count) => (count === 1 ? `1 ${WORDS.step}` : `${grouped(count)} ${WORDS.step}s`);
 
 // Comparison.enough, .best_budget and .sentence of the library.
 function answerOf(report, tolerance) {
@@ -97,29 +69,4 @@ function answerOf(report, tolerance) {
   const useless = report.raw !== null && bpd[best] > report.raw;
   return {place: fewest, steps: report.budgets[fewest], name, hurts, best, useless, least: value(best),
     few: value(fewest), reference: value(hurts ? best : last), last: value(last)};
-}
-
-// What each sampler takes, as integrations/export.py has it: text, or the reason why there is none.
-function formsOf(report, path) {
-  const {origin, sigmas, flow} = report.grid;
-  const kept = path.slice(0, -1);
-  const float = (value) => (Number.isInteger(value) ? value.toFixed(1) : String(value));
-  const list = (numbers) => `[${numbers.join(', ')}]`;
-  const levels = kept.map((t) => sigmas[t]);
-  const noSteps = {reason: 'A continuous process has no training steps; take the sigmas.'};
-  const noSigma = levels.every(Number.isFinite) ? null : {reason: 'The path starts at pure noise, where sigma is infinite.'};
-  const training = origin && kept.map((t) => origin[t] - 1);
-  const respacing = () => {
-    const chosen = new Set(training);
-    return Array.from({length: report.process.originT}, (_, i) => (chosen.has(i) ? '1' : '0')).join(',');
-  };
-  return [
-    {name: 'diffusers', hint: flow ? 'sigmas=' : 'timesteps=',
-      ...(flow ? {text: list(levels.map(float))} : training ? {text: list(training)} : noSteps)},
-    {name: 'improved-diffusion', hint: 'use_timesteps=', ...(training ? {text: `{${training.join(', ')}}`} : noSteps)},
-    {name: 'improved-diffusion', hint: '--timestep_respacing', ...(training ? {text: respacing()} : noSteps)},
-    {name: 'sigmas', hint: flow ? 'times of the flow' : 'g/f, no final 0', ...(noSigma || {text: list(levels.map(float))})},
-    {name: 'k-diffusion', hint: 'sigmas, with the final 0',
-      ...(flow ? {reason: 'k-diffusion does not walk a rectified flow.'} : noSigma || {text: list([...levels.map(float), '0.0'])})},
-  ];
 }

@@ -13,6 +13,7 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -26,7 +27,23 @@ from .saved import Saved
 
 NAME = "report.html"
 POLICY = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
-SCRIPTS = ("data.js", "charts.js", "figures.js", "page.js")
+SHARED = ("data.js", "charts.js", "curves.js", "budgets.js")  # scripts of every page
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Files that make a page of one kind of results: its main part, and styles and scripts besides the shared ones.
+
+    ``unit`` is what scores are in.
+    """
+
+    main: str
+    scripts: tuple[str, ...]
+    styles: tuple[str, ...] = ()
+    unit: str = "bits/dim"
+
+
+GAUSSIAN = Layout("page.html", ("paths.js", "figures.js", "page.js"))
 
 
 def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
@@ -36,12 +53,14 @@ def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
     return write_text(Path(folder) / NAME, text)
 
 
-def page_text(document: Mapping[str, Any], sentence: str, table: str) -> str:
+def page_text(document: Mapping[str, Any], sentence: str, table: str, layout: Layout = GAUSSIAN) -> str:
     """The whole page; ``sentence`` and ``table`` are for readers without scripts."""
-    style = _file("page.css")
-    script = "(() => {\n'use strict';\n" + "\n".join(map(_file, SCRIPTS)) + "\n})();\n"
+    style = "\n".join(map(_file, ("page.css", *layout.styles)))
+    script = "(() => {\n'use strict';\n" + "\n".join(map(_file, (*SHARED, *layout.scripts))) + "\n})();\n"
     policy = f"{POLICY}; style-src {_hash(style)}; script-src {_hash(script)}"
-    return Template(_file("page.html")).substitute(
+    return Template(_file("frame.html")).substitute(
+        main=_file(layout.main),
+        unit=layout.unit,
         title=html.escape(str(document["title"])),
         policy=html.escape(policy, quote=True),
         style=style,
