@@ -40,7 +40,7 @@ STAGES = {
     "report": 8,
     "cli": 9,
 }
-ABOVE_ALL = {"pipeline", "finding", "study", "cli", "report", "__init__", "__main__"}
+ABOVE_ALL = {"pipeline", "finding", "racing", "study", "cli", "report", "__init__", "__main__"}
 OUTSIDE = {"integrations", "training", "zoo"}  # not stages: the method works without them
 # The one way up from a stage: schedules[32].for_diffusers(), schedules.plot() and their kin, methods that only delegate.
 DELEGATES = {
@@ -62,6 +62,7 @@ TORCH = {
     "evaluate",
     "masked",
     "finding",
+    "racing",
     "study",
     "cli",
     *OUTSIDE,

@@ -62,6 +62,8 @@ _HOME = {
     "KernelDistance": "evaluate.kernel_distance",
     "kernel_distance": "evaluate.kernel_distance",
     "energy_distance": "evaluate.energy_distance",
+    "tune": "racing.run",
+    "Race": "racing.outcome",
     "MaskedProcess": "masked.process",
     "MaskedDenoiser": "masked.denoiser",
     "Tokens": "masked.tokens",
@@ -90,6 +92,7 @@ _HOME = {
     "ngram_divergence": "masked.ngrams",
     "load_masked_lm": "integrations.masked_lm",
     "load_model": "integrations.loading",
+    "diffusers_sampler": "racing.diffusers_sampler",
     "DPStrideScheduler": "integrations.diffusers_scheduler",
 }
 
@@ -159,6 +162,9 @@ if TYPE_CHECKING:
     from .pipeline import optimise as optimise
     from .pipeline import schedules_from as schedules_from
     from .process import ForwardProcess as ForwardProcess
+    from .racing.diffusers_sampler import diffusers_sampler as diffusers_sampler
+    from .racing.outcome import Race as Race
+    from .racing.run import tune as tune
     from .reading.limits import UnreadableFileError as UnreadableFileError
     from .schedule import Schedule as Schedule
     from .schedule import ScheduleFileError as ScheduleFileError

@@ -53,6 +53,15 @@ SAMPLES_VARIANCE: Final[Variance] = (
 DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
 FLOW_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic", "karras")  # beside those of a deterministic sampler
 COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # beside the best paths, in every table
+EVEN: Final[Stride] = "even"
+KARRAS: Final[Stride] = "karras"
+RACED_BESIDE: Final[tuple[Stride, ...]] = (
+    EVEN,
+    "quadratic",
+    KARRAS,
+    "log_snr",
+    "ays",
+)  # what winners are measured beside
 
 BEST: Final = "dp"  # the stride of the best path of a solution
 GIVEN: Final = "given"  # the stride of a path that no rule of this package made

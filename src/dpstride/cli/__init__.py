@@ -33,6 +33,7 @@ from .report import report_command
 from .sample import sample_command
 from .solve import solve_command
 from .study import study_command
+from .tune import tune_command
 from .user_errors import place_of
 
 INTERRUPTED = 130
@@ -55,6 +56,7 @@ def cli() -> None:
 
 for _command in (
     find_command,
+    tune_command,
     demo_command,
     check_command,
     estimate_command,

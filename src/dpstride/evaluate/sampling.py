@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from threading import Event, Lock
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -86,6 +88,8 @@ class Chain:
 
     All that it depends on is the state x and which step and samples come next, so that it can be stopped between any two
     steps and taken up again. Between steps of a sampler with memory the state is x and the last x̂_0, [n, 2, *shape].
+    Noise of a step is named by the grid index where it starts, so that a path's samples do not depend on what else is drawn;
+    ``paired`` names it by the number of the step, so that paths of as many steps have all their noise in common.
     """
 
     denoiser: Denoiser
@@ -95,6 +99,7 @@ class Chain:
     variance: Variance
     sampler: Sampler
     eta: float
+    paired: bool = False
 
     @classmethod
     def along(
@@ -169,9 +174,30 @@ class Chain:
         )
         x, noise_variance = rule.step(move)
         if noise_variance is not None:
-            noise = self._noise("reverse", int(process.origin[t]), first, len(x))
+            noise = self._noise("reverse", step if self.paired else int(process.origin[t]), first, len(x))
             x = x + torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device).sqrt() * noise
         return torch.stack([x, prediction.x0_hat], dim=1) if rule.remembers else x
+
+    def identity(self) -> dict[str, Any]:
+        """All that samples depend on besides the model, as JSON values."""
+        return {
+            "process": self.denoiser.process.fingerprint,
+            "steps": list(self.steps),
+            "variance": self.variance if self.rule.takes_variance else None,
+            "fitted": self._fitted_digest(),
+            "sampler": self.sampler,
+            "eta": self.eta,
+            "seed": self.seed,
+            "shape": list(self.denoiser.shape or ()),
+        } | ({"noise": "by number of the step"} if self.paired else {})
+
+    def _fitted_digest(self) -> str | None:
+        """Digest of the fitted numbers on which the noise of the path depends."""
+        fit = variances.find(self.variance).fit
+        if fit is None or getattr(self.fitted, fit.numbers) is None:
+            return None
+        numbers = self.fitted.of(fit)[list(self.steps[:-1])]
+        return hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()[:16]
 
     def _noise(self, purpose: Literal["prior", "reverse"], step: int, first: int, count: int) -> Tensor:
         shape = self.denoiser.shape

@@ -16,22 +16,23 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .. import variances
 from ..runs.identity import check_identity
 from ..runs.storage import Arrays, DamagedFileError, read_arrays, read_whole, write_arrays
 from ..runs.workers import current
 from ..statistics.data import Samples, slice_conditioning
 from ..statistics.probes import probe_on_noise
 from .features.extractor import FeatureExtractor, to_levels
-from .sampling import Chain
 from .unit_store import BROKEN, FORMAT, Unit, UnitStore, Update
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
 
 STATE_SECONDS = 20.0  # between two writings of a unit's state; a unit's end is written by `Progress`
 
@@ -67,6 +68,27 @@ class Conditioning:
 UNCONDITIONAL = Conditioning()
 
 
+class Walk(Protocol):
+    """A chain as streams see it: it can be stopped between any two steps and taken up again."""
+
+    @property
+    def denoiser(self) -> Denoiser:
+        """The model."""
+
+    @property
+    def budget(self) -> int:
+        """Number of steps."""
+
+    def start(self, first: int, count: int) -> Tensor:
+        """The state of samples first … first + count − 1 before the first step."""
+
+    def advance(self, state: Tensor, step: int, first: int, conditioning: Any = None) -> Tensor:
+        """Their state after step number ``step``."""
+
+    def identity(self) -> dict[str, Any]:
+        """All that its samples depend on besides the model, as JSON values."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pictures:
     """Rules by which samples become images.
@@ -87,7 +109,7 @@ class Pictures:
 
 
 def sample_stream(
-    chain: Chain,
+    chain: Walk,
     n: int,
     path: str | os.PathLike[str],
     write: Callable[[Tensor], None],
@@ -102,14 +124,14 @@ def sample_stream(
     Until it has, what is drawn is kept in a folder beside ``path``. First the probes are passed, 29 evaluations. Helping
     processes of a launch write nothing. What is kept there of other samples is refused, or with ``overwrite`` given up.
     """
-    behaviour = _behaviour_of(chain, conditioning, n, batch_size)
-    identity = {"kind": "samples to keep", "conditioning": conditioning.fingerprint} | _identity_of(chain) | behaviour
+    behaviour = behaviour_of(chain, conditioning, n, batch_size)
+    identity = {"kind": "samples to keep", "conditioning": conditioning.fingerprint} | identity_of(chain) | behaviour
     store = UnitStore(Path(path), identity, chain.denoiser.at_once, update)
     if overwrite and current().main:
         store.give_up_others()
 
     def compute(unit: Unit) -> Arrays:
-        return {"x": _walk(chain, unit, conditioning, store).float().cpu().numpy()}
+        return {"x": walk(chain, unit, conditioning, store).float().cpu().numpy()}
 
     def received(unit: Unit) -> None:
         update(unit[1] * chain.budget)
@@ -120,7 +142,7 @@ def sample_stream(
 
 
 def sample_features(
-    chain: Chain,
+    chain: Walk,
     extractor: FeatureExtractor,
     n: int,
     path: str | os.PathLike[str],
@@ -133,7 +155,7 @@ def sample_features(
     """Features of samples 0 … n − 1 of ``chain``, kept in ``path``; None in helping processes of a launch.
 
     Args:
-        chain: from `Chain.along`.
+        chain: from `Chain.along`, or another walk.
         extractor: what gives the features.
         n: number of samples; those that ``path`` holds already are not drawn again.
         path: file to write, and to go on from.
@@ -143,17 +165,17 @@ def sample_features(
         update: told the network evaluations as they are made, for a progress bar.
     """
     pictures = pictures or Pictures()
-    behaviour = _behaviour_of(chain, conditioning, n, batch_size)
+    behaviour = behaviour_of(chain, conditioning, n, batch_size)
     identity = identity_of_samples(chain, extractor, pictures, conditioning) | behaviour
     store = UnitStore(Path(path), identity, chain.denoiser.at_once, update)
 
     def compute(unit: Unit) -> Arrays:
-        x = _walk(chain, unit, conditioning, store)
+        x = walk(chain, unit, conditioning, store)
         with store.alone:  # neither has said that threads may call it
             images = pictures.of(x)
             return {"features": extractor(images), "images": images[: max(0, pictures.keep - unit[0])].numpy()}
 
-    return _collect_features(store, n, batch_size, compute, received=lambda unit: update(unit[1] * chain.budget))
+    return collect_features(store, n, batch_size, compute, received=lambda unit: update(unit[1] * chain.budget))
 
 
 def image_features(
@@ -181,14 +203,14 @@ def image_features(
         return {"features": extractor(part), "images": part[: max(0, keep - first)].numpy()}
 
     store = UnitStore(Path(path), identity)
-    return _collect_features(store, len(images), batch_size, compute, received=lambda unit: update(unit[1]))
+    return collect_features(store, len(images), batch_size, compute, received=lambda unit: update(unit[1]))
 
 
 def identity_of_samples(
-    chain: Chain, extractor: FeatureExtractor, pictures: Pictures, conditioning: Conditioning
+    chain: Walk, extractor: FeatureExtractor, pictures: Pictures, conditioning: Conditioning
 ) -> dict[str, Any]:
     """Identity by which `sample_features` recognises its work, without the model's behaviour, which takes network passes."""
-    identity = _identity_of(chain) | {
+    identity = identity_of(chain) | {
         "kind": "samples",
         "conditioning": conditioning.fingerprint,
         "extractor": extractor.describe(),
@@ -196,6 +218,11 @@ def identity_of_samples(
     }
     other_range = pictures.value_range != (-1.0, 1.0)
     return identity | {"value_range": list(pictures.value_range)} if other_range else identity
+
+
+def identity_of(chain: Walk) -> dict[str, Any]:
+    """All that samples depend on; reads every weight."""
+    return {"model": chain.denoiser.describe()} | chain.identity()
 
 
 def check_features(path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
@@ -216,7 +243,7 @@ def load_features(path: str | os.PathLike[str]) -> ImageFeatures:
     return ImageFeatures(arrays["features"], arrays["images"])
 
 
-def _collect_features(
+def collect_features(
     store: UnitStore, n: int, size: int, compute: Callable[[Unit], Arrays], received: Callable[[Unit], object]
 ) -> ImageFeatures | None:
     """Go on from the features that the file holds, if it is there; a file of other work is refused."""
@@ -233,7 +260,7 @@ def _collect_features(
     return None if whole is None else ImageFeatures(whole["features"], whole["images"])
 
 
-def _behaviour_of(chain: Chain, conditioning: Conditioning, n: int, batch_size: int) -> dict[str, Any]:
+def behaviour_of(chain: Walk, conditioning: Conditioning, n: int, batch_size: int) -> dict[str, Any]:
     """The part of an identity that the probes give; what is wrong with them in one process ends the work of all."""
     try:
         return {"behaviour": probe_on_noise(chain.denoiser, conditioning.entries, n, batch_size).behaviour.to_dict()}
@@ -242,31 +269,7 @@ def _behaviour_of(chain: Chain, conditioning: Conditioning, n: int, batch_size: 
         raise
 
 
-def _identity_of(chain: Chain) -> dict[str, Any]:
-    """All that samples depend on."""
-    return {
-        "model": chain.denoiser.describe(),
-        "process": chain.denoiser.process.fingerprint,
-        "steps": list(chain.steps),
-        "variance": chain.variance if chain.rule.takes_variance else None,
-        "fitted": _fitted_of(chain),
-        "sampler": chain.sampler,
-        "eta": chain.eta,
-        "seed": chain.seed,
-        "shape": list(chain.denoiser.shape or ()),
-    }
-
-
-def _fitted_of(chain: Chain) -> str | None:
-    """Digest of the fitted numbers on which the noise of a path depends."""
-    fit = variances.find(chain.variance).fit
-    if fit is None or getattr(chain.fitted, fit.numbers) is None:
-        return None
-    numbers = chain.fitted.of(fit)[list(chain.steps[:-1])]
-    return hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()[:16]
-
-
-def _walk(chain: Chain, unit: Unit, conditioning: Conditioning, store: UnitStore) -> Tensor:
+def walk(chain: Walk, unit: Unit, conditioning: Conditioning, store: UnitStore) -> Tensor:
     """The samples of a unit; its state is written down every so often and found again."""
     (first, count), condition, found = unit, conditioning.of_unit(unit), store.recall(unit)
     step, x = (0, chain.start(first, count)) if found is None else (found[0], found[1].to(chain.denoiser.device))

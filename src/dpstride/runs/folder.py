@@ -28,14 +28,16 @@ from .workers import current
 from .writing import remove_leftovers
 
 SCHEDULES, COMPARISON, RECORD = "schedules.json", "comparison.json", "run.json"
-ENDPOINTS, CHECK = "endpoints.json", "check.json"
+ENDPOINTS, CHECK, RACE = "endpoints.json", "check.json", "race.json"
 # Results with the name of their run inside, besides schedules.json, which has it in its provenance.
-NAMED = (COMPARISON, "adaptive.json", "front.json", ENDPOINTS, CHECK, "results.json")
+NAMED = (COMPARISON, "adaptive.json", "front.json", ENDPOINTS, CHECK, RACE, "results.json")
 RESULTS = (
     SCHEDULES, RECORD, *NAMED, "ablation.json", "table.txt", "tables.txt", "tables.md", "tables.tex", "report.html",
     "bits_per_dim.*g", "timesteps.*g", "front.*g", "bits_per_token.*g", "rounds.*g", "samples_*_steps*.png",
+    "samples_real.png", "distances.*g",
     "figures/*.svg", "figures/*.png",
     "features/distances.json", "features/*.safetensors", "features/*.safetensors.progress",
+    "draws/*.safetensors", "draws/*.safetensors.progress",
 )  # fmt: skip
 STATISTICS = ("statistics.safetensors", "heldout.safetensors", "trajectory.safetensors")
 OURS = (
@@ -48,6 +50,7 @@ OF_VERBS = {
     "results.json": "study",
     "front.json": "find --objective mixed",
     "endpoints.json": "find --objective trajectory",
+    RACE: "tune",
 }
 
 
@@ -69,7 +72,7 @@ def claimed(output: Path, lock: Callable[[Path], Lock] = Lock) -> Iterator[None]
         with lock(output) as taken:
             if taken.folder == output:
                 check_entries(output, OURS)
-            for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures"))):
+            for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures", "draws"))):
                 remove_leftovers(folder)
             yield
     except BaseException as error:

@@ -1,0 +1,86 @@
+"""A diffusers scheduler as a sampler for `dpstride.tune`: its own `set_timesteps` and `step`, with the network's own output.
+
+Schedulers that take lists of times or noise levels can be raced; `integrations.export.for_diffusers` knows which, and
+refuses the others by name. Noise that a scheduler draws on the way comes from generators that depend on each sample's x_T
+alone, so that samples are the same whatever the batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..integrations.export import for_diffusers
+from .sampling import Own
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..schedule import Schedule
+
+PREDICTIONS = {"eps": "epsilon", "x0": "sample", "v": "v_prediction", "flow": "flow_prediction"}
+FLOW_STEPS = 1000.0  # by which flow-match schedulers count times
+
+
+def diffusers_sampler(scheduler: Any) -> Own:
+    """The sampler of a diffusers scheduler, for ``tune(..., sampler=diffusers_sampler(scheduler))``.
+
+    The scheduler's configuration is taken (solver order, algorithm type, prediction type), not its state. Heun's counts two
+    network evaluations for a step.
+    """
+    if not hasattr(scheduler, "set_timesteps") or not hasattr(scheduler, "config"):
+        raise ValueError(f"diffusers_sampler takes a diffusers scheduler, not {type(scheduler).__name__}.")
+
+    def sampler(denoiser: Denoiser, schedule: Schedule, noise: Tensor, conditioning: Any = None) -> Tensor:
+        own = type(scheduler).from_config(scheduler.config)
+        _check_prediction(denoiser, own)
+        given = for_diffusers(schedule, own)
+        own.set_timesteps(**{"sigmas" if isinstance(given[0], float) else "timesteps": given}, device=noise.device)
+        random = {"generator": _generators(noise)} if "generator" in inspect.signature(own.step).parameters else {}
+        x = noise * float(getattr(own, "init_noise_sigma", 1.0))
+        for time in own.timesteps:
+            scaled = own.scale_model_input(x, time) if hasattr(own, "scale_model_input") else x
+            output = denoiser.response(scaled.to(noise.dtype), _index(schedule, float(time)), conditioning)
+            x = own.step(_outputs(output, x, own), time, x, **random).prev_sample
+        return x.to(noise.dtype)
+
+    name = type(scheduler).__name__
+    return Own(sampler, f"diffusers' {name}", passes=2 if name.startswith("Heun") else 1)
+
+
+def _check_prediction(denoiser: Denoiser, scheduler: Any) -> None:
+    """Refuse a scheduler that would take the network's output for something else."""
+    wanted = PREDICTIONS[denoiser.predicts]
+    found = scheduler.config.get("prediction_type", wanted)
+    if found != wanted:
+        name = type(scheduler).__name__
+        raise ValueError(
+            f"The network predicts {denoiser.predicts}, but the scheduler has prediction_type={found!r}. Make it anew: "
+            f"{name}.from_config(scheduler.config, prediction_type={wanted!r})."
+        )
+
+
+def _index(schedule: Schedule, time: float) -> int:
+    """The grid index of the path whose time is nearest to what a scheduler calls ``time``."""
+    process, steps = schedule.process, np.array(schedule.steps[:-1])
+    own = process.times[steps] * FLOW_STEPS if process.name == "rectified_flow" else process.origin[steps] - 1.0
+    return int(steps[np.abs(own - time).argmin()])
+
+
+def _outputs(output: Tensor, x: Tensor, scheduler: Any) -> Tensor:
+    """The prediction alone, unless the scheduler takes learned variances too."""
+    learned = str(scheduler.config.get("variance_type", "")).startswith("learned")
+    return output if learned else output[:, : x.shape[1]]
+
+
+def _generators(noise: Tensor) -> list[torch.Generator]:
+    """A generator for every sample, named by its x_T."""
+    found = []
+    for sample in noise:
+        digest = hashlib.sha256(sample.detach().cpu().contiguous().numpy().tobytes()).digest()
+        found.append(torch.Generator().manual_seed(int.from_bytes(digest[:7], "little")))
+    return found

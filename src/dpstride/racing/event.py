@@ -1,0 +1,220 @@
+"""A race from statistics to files; everything is loaded and checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..options import DEFAULT_OBJECTIVE, RACED_BESIDE, STRIDES
+from ..runs.execution import Execution
+from ..runs.folder import RACE, SCHEDULES, Needed, begin
+from ..runs.pulse import Pulse
+from ..runs.record import Run
+from ..runs.workers import current
+from ..schedule import Schedule, ScheduleSet
+from ..strides import beside, even_stride
+from .arena import Arena
+from .candidates import FAMILY, RHOS, Candidate, Field, between
+from .finish import OURS, finish
+from .finish import expected as expected_finish
+from .halving import Heat, Purse, counts, race
+from .halving import expected as expected_race
+from .measure import Features, Measure
+from .outcome import Race
+from .sampling import BuiltIn, Sampling
+from .wish import MOST_REFERENCE, Wish
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..integrations.loaded import LoadedModel
+    from ..statistics.artefact import Statistics
+    from ..statistics.data import Samples
+
+STATISTICS, DRAWS = "statistics.safetensors", "draws"
+PROBED = 8  # samples whose conditioning the probes of a network are given
+CANDIDATES = len(FAMILY) + len(STRIDES) + len(RHOS) + 1
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """A race that is ready to run: everything is loaded and checked, and nothing is written yet."""
+
+    loaded: LoadedModel
+    choosing: Samples
+    scoring: Samples
+    output: Path
+    wish: Wish
+    how: Execution
+    sampling: Sampling
+    measure: Measure
+    record: Run
+    needed: Needed
+    notes: tuple[str, ...] = ()
+    say: Say = lambda text: None
+
+    @property
+    def denoiser(self) -> Denoiser:
+        """The model."""
+        return self.loaded.denoiser
+
+    @property
+    def reference_steps(self) -> int:
+        """Steps of the path that counts as all of them."""
+        T = self.denoiser.process.T
+        return min(MOST_REFERENCE, T) if self.wish.reference is None else self.wish.reference
+
+    def expected(self) -> tuple[int, int]:
+        """Network evaluations of race and of final measurement, about, besides those of the statistics."""
+        wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
+        raced = expected_race(CANDIDATES, rounds) * sum(wish.budgets)
+        final = expected_finish(wish.samples, wish.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
+        return raced * self.sampling.passes, final * self.sampling.passes
+
+    def least(self) -> int:
+        """Network evaluations of the first round of the race and of the final measurement, about."""
+        first = CANDIDATES * self.wish.first_samples * sum(self.wish.budgets) * self.sampling.passes
+        return first + self.expected()[1]
+
+    def plan(self) -> str:
+        """Describe what is about to be done, and what it costs."""
+        raced, final = self.expected()
+        process, wish = self.denoiser.process, self.wish
+        return "\n".join(
+            [
+                f"Model    {self.record.model}: {process.name}, {process.kind}, T = {process.T:,}",
+                *(f"         {note}" for note in self.loaded.notes),
+                f"Sampler  {self.sampling.words}; budgets {', '.join(map(str, wish.budgets))}",
+                f"Measure  {self.measure.words}; {len(self.choosing):,} real samples for the race, {len(self.scoring):,} "
+                f"others for the "
+                "final measurement",
+                f"Cost     about {raced:,} network evaluations for the race, {final:,} for the final measurement"
+                + ("" if wish.evaluations is None else f"; at most {wish.evaluations:,} in all"),
+            ]
+        )
+
+    def run(self, overwrite: bool = False) -> Race:
+        """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
+        begin(self.output, self.record, {STATISTICS: self.needed}, overwrite)
+        self.say(self.plan())
+        with Pulse(self.say, bars=self.how.progress) as pulse:
+            event = replace(self, say=pulse.say)
+            pulse.doing("Evaluating the network for the statistics behind the paths")
+            statistics = event._statistics()
+            base = event._base(statistics)
+            field = Field(statistics, max(event.wish.budgets))
+            pulse.doing("Racing candidates")
+            heats, purse = event._race(field, base)
+            winners = {heat.budget: field.named(heat.winner) for heat in heats}
+            schedules = event._schedules(base, field, winners)
+            pulse.doing("Measuring the winners again")
+            found = event._finish(field, base, schedules, heats, purse)
+            return event._write(found)
+
+    # --- the parts -----------------------------------------------------------------------------------------------------
+
+    def _statistics(self) -> Statistics:
+        from ..adaptive.loop import estimate_adaptively
+        from ..objectives.band import DEFAULT
+
+        few = self.choosing.take(range(min(self.wish.choosing, len(self.choosing))))
+        statistics, report = estimate_adaptively(
+            self.denoiser, few, None, self.how.seed, batch_size=self.how.batch_size, data_range=few.data_range,
+            budgets=self.wish.budgets, band=DEFAULT, progress=self.how.progress, checkpoint=self.output / STATISTICS,
+            check=False,
+        )  # fmt: skip
+        self.say(f"{self.output / STATISTICS}: {report.sentence()}")
+        return statistics
+
+    def _base(self, statistics: Statistics) -> ScheduleSet:
+        """Schedules by the objective for samples: raced paths take over what they carry."""
+        from ..objectives.band import SamplesPlan
+        from ..pipeline import schedules_from
+
+        drawn = self.sampling if isinstance(self.sampling, BuiltIn) else BuiltIn()
+        plan = SamplesPlan(sampler=drawn.sampler, eta=drawn.eta)
+        return schedules_from(statistics, self.wish.variance, max_budget=max(self.wish.budgets), plan=plan)
+
+    def _arena(self, real: Samples, features: Features, seed: int) -> Arena:
+        from ..evaluate.stream import Conditioning
+        from ..statistics.probes import probe_on_noise
+
+        try:
+            given = Conditioning.of(real, PROBED).entries
+            behaviour = probe_on_noise(self.denoiser, given, PROBED, self.how.batch_size).behaviour.to_dict()
+        except BaseException as error:
+            current().fail(error)
+            raise
+        return Arena(
+            self.denoiser,
+            self.sampling,
+            self.measure,
+            features,
+            conditioning=real,
+            seed=seed,
+            folder=self.output / DRAWS,
+            identity={"model": self.denoiser.describe(), "behaviour": behaviour},
+            batch_size=self.how.batch_size,
+        )
+
+    def _race(self, field: Field, base: ScheduleSet) -> tuple[list[Heat], Purse]:
+        limit = self.wish.evaluations
+        purse = Purse(None if limit is None else max(0, limit - self.expected()[1]))
+        features = self.measure.of_real(self.choosing)["features"]
+        arena, heats = self._arena(self.choosing, features, self.how.seed), []
+        for K in self.wish.budgets:
+            runners = {
+                each.name: base.adopt(Schedule(field.process, path, each.name)) for each, path in field.distinct(K)
+            }
+            heat = race(arena, runners, counts(self.wish.first_samples, self.wish.race_samples), purse)
+            self.say(f"{K} steps: {heat.winner} wins over {len(runners) - 1} others after {len(heat.rounds)} rounds")
+            heats.append(heat)
+        return heats, purse
+
+    def _schedules(self, base: ScheduleSet, field: Field, winners: dict[int, Candidate]) -> ScheduleSet:
+        """The schedule of every number of steps: of the winners, and between them."""
+        chosen = {K: between(winners, field, K) for K in range(1, max(winners) + 1)}
+        names = {str(K): candidate.name for K, candidate in chosen.items()}
+        return ScheduleSet(
+            process=field.process,
+            entries={K: (candidate.path(K), None, None) for K, candidate in chosen.items()},
+            stride=OURS,
+            options=base.options,
+            fitted=base.fitted,
+            provenance={**base.provenance, "race": names, "run": self.record.id},
+        )
+
+    def _finish(self, field: Field, base: ScheduleSet, schedules: ScheduleSet, heats: list[Heat], purse: Purse) -> Race:
+        real = self.measure.of_real(self.scoring)
+        arena = self._arena(self.scoring, real["features"], self.how.seed + 1)
+        elbo = field.named(DEFAULT_OBJECTIVE)
+
+        def others(K: int) -> dict[str, Schedule]:
+            strides = {name: beside(base, name, K) for name in RACED_BESIDE}
+            return strides | {elbo.name: base.adopt(Schedule(field.process, elbo.path(K), elbo.name))}
+
+        found = finish(
+            arena, self.wish.samples, ours={K: schedules[K] for K in schedules.budgets}, others=others,
+            reference=base.adopt(even_stride(field.process, self.reference_steps)), budgets=self.wish.budgets,
+            margin=self.wish.within, say=self.say,
+        )  # fmt: skip
+        return Race(
+            schedules, tuple(heats), found, self.sampling.words, self.measure.words,
+            scale=self.measure.scale, evaluations={"race": purse.spent, "finish": found.evaluations}, notes=self.notes,
+            real=real["images"],
+        )  # fmt: skip
+
+    def _write(self, found: Race) -> Race:
+        """Write schedules, numbers and table."""
+        from ..report.race import save_race
+        from ..runs.writing import write_text
+
+        files = [self.output / name for name in (SCHEDULES, RACE, "table.txt")]
+        if current().main:
+            found.schedules.save(files[0])
+            found.save(files[1], self.record.id)
+            write_text(files[2], f"{found}\n")
+            files += save_race(found, self.output)
+        return replace(found, files=tuple(files))

@@ -1,0 +1,200 @@
+"""The honest end of a race: winners, hand-made schedules and all steps measured again, on noises and real data that chose
+nothing.
+
+A race flatters its winner: of many candidates the one that was lucky wins. Here nothing is chosen. The answer is the fewest
+steps whose samples are as close to real data as those of many steps: the upper end of the 95% interval of the paired
+difference lies below a margin. Every number of steps in it is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..options import EVEN
+from ..runs.workers import current
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from .arena import Arena, Shot
+
+INTERVAL = 1.96  # standard errors on either side of 95%
+MARGIN = 0.1  # of the reference's own distance, unless a margin is asked for, but at least
+LEAST_MARGIN = 0.01  # of that of even steps at the fewest steps: an unbiased distance may be about 0
+OURS, REFERENCE = "raced", "reference"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A path, measured.
+
+    Attributes:
+        name: whose path it is.
+        steps: grid indices.
+        distance: from real data that chose nothing.
+        standard_error: of the distance.
+        frechet: Fréchet distance of the same features; None without features.
+        ahead: by how much the raced schedule of as many steps is closer, and the standard error of this paired difference;
+            None for that schedule itself.
+        beyond: by how much it is farther than the reference, and the standard error of this paired difference.
+    """
+
+    name: str
+    steps: tuple[int, ...]
+    distance: float
+    standard_error: float
+    frechet: float | None = None
+    ahead: tuple[float, float] | None = None
+    beyond: tuple[float, float] | None = None
+
+    @property
+    def budget(self) -> int:
+        """Number of steps."""
+        return len(self.steps) - 1
+
+    def within(self, margin: float) -> bool:
+        """Return whether it is as close as the reference, up to a margin, with 95% confidence."""
+        return self.beyond is not None and self.beyond[0] + INTERVAL * self.beyond[1] < margin
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON values."""
+        return {
+            "name": self.name,
+            "budget": self.budget,
+            "steps": list(self.steps),
+            "distance": self.distance,
+            "standard_error": self.standard_error,
+            "frechet": self.frechet,
+            "ahead": None if self.ahead is None else list(self.ahead),
+            "beyond": None if self.beyond is None else list(self.beyond),
+        }
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The final measurement.
+
+    Attributes:
+        samples: of every path.
+        reference: what all are compared with: many steps.
+        margin: difference from the reference that counts as none.
+        entries: measured paths by (name, budget).
+        enough: the fewest steps that are as close as the reference, by name ("raced", "even"); None where none of those tried
+            was.
+        evaluations: network evaluations of all samples, whoever made them and when.
+        images: the first few samples of every path, uint8 [m, C, H, W], where they are images.
+    """
+
+    samples: int
+    reference: Entry
+    margin: float
+    entries: Mapping[tuple[str, int], Entry]
+    enough: Mapping[str, int | None]
+    evaluations: int
+    images: Mapping[tuple[str, int], Any]
+
+
+class Judge:
+    """Measures paths once each, and compares them."""
+
+    def __init__(self, arena: Arena, samples: int, reference: Schedule) -> None:
+        self.arena, self.samples = arena, samples
+        self._shots: dict[tuple[int, ...], Shot] = {}
+        self.evaluations = 0
+        self.images: dict[tuple[str, int], Any] = {}
+        self.reference = self.entry(REFERENCE, reference)
+        self._reference = self._shots[reference.steps]
+
+    def shot(self, schedule: Schedule) -> Shot:
+        """Draw and measure a path, or remember it."""
+        if schedule.steps not in self._shots:
+            self.evaluations += self.arena.evaluations(schedule, self.samples)
+            self._shots[schedule.steps] = self.arena.shoot(schedule, self.samples, frechet=True)
+        return self._shots[schedule.steps]
+
+    def entry(self, name: str, schedule: Schedule, ours: Schedule | None = None) -> Entry:
+        """Measure a path, beside the raced one of as many steps and the reference."""
+        shot = self.shot(schedule)
+        self.images[name, schedule.budget] = () if shot.images is None else shot.images
+        ahead = None if ours is None or ours.steps == schedule.steps else difference(shot, self.shot(ours))
+        beyond = None if name == REFERENCE else difference(shot, self._reference)
+        own = None if shot.distance is None else (shot.distance.value, shot.distance.standard_error, shot.frechet)
+        value, error, frechet = current().share(own)
+        return Entry(name, schedule.steps, value, error, frechet=frechet, ahead=ahead, beyond=beyond)
+
+
+def difference(one: Shot, other: Shot) -> tuple[float, float]:
+    """Difference of two distances, of samples from the same noises, and its standard error, in every process of a launch."""
+    found = None if one.distance is None or other.distance is None else one.distance.minus(other.distance)
+    value, error = current().share(found)
+    return value, error
+
+
+def fewest(test: Callable[[int], bool], budgets: Sequence[int]) -> int | None:
+    """The fewest steps that pass a test, by bisection over ascending ``budgets``, the last of which may fail it too.
+
+    Passing is taken to go on with more steps; what is returned has passed, and the next fewer one that was tested has not.
+    """
+    low, high = 0, len(budgets) - 1
+    if not test(budgets[high]):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if test(budgets[middle]) else (middle + 1, high)
+    return budgets[high]
+
+
+def finish(
+    arena: Arena,
+    samples: int,
+    *,
+    ours: Mapping[int, Schedule],
+    others: Callable[[int], Mapping[str, Schedule]],
+    reference: Schedule,
+    budgets: Sequence[int],
+    margin: float | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Finish:
+    """Measure raced and other schedules of ``budgets``, and find the fewest steps that are as close as the reference.
+
+    Args:
+        arena: with noises and real data that chose nothing.
+        samples: of every path.
+        ours: raced schedules of every number of steps up to the largest budget.
+        others: schedules of a budget to compare with, by name; even steps are among them.
+        reference: schedule of many steps.
+        budgets: numbers of steps that are measured for all.
+        margin: difference from the reference that counts as none; a tenth of the reference's distance when None,
+            and at least a hundredth of that of even steps at the fewest steps.
+        say: told what is done.
+    """
+    judge = Judge(arena, samples, reference)
+    say(f"{reference.budget:,} even steps, as reference: {samples:,} samples")
+    entries: dict[tuple[str, int], Entry] = {}
+    for K in budgets:
+        own = ours[K]
+        entries[OURS, K] = judge.entry(OURS, own)
+        for name, schedule in others(K).items():
+            entries[name, K] = judge.entry(name, schedule, own)
+        say(f"{K} steps: {samples:,} samples of each schedule")
+    if margin is None:
+        margin = max(MARGIN * judge.reference.distance, LEAST_MARGIN * entries[EVEN, min(budgets)].distance)
+
+    def passes(name: str, K: int) -> bool:
+        if (name, K) not in entries:
+            entries[name, K] = judge.entry(name, ours[K] if name == OURS else others(K)[name], ours[K])
+        return entries[name, K].within(margin)
+
+    tried = range(min(budgets), max(budgets) + 1)
+    enough = {name: fewest(lambda K, name=name: passes(name, K), tried) for name in (OURS, EVEN)}  # type: ignore[misc]
+    return Finish(
+        samples, judge.reference, margin, entries, enough=enough, evaluations=judge.evaluations, images=judge.images
+    )
+
+
+def expected(samples: int, budgets: Sequence[int], others: int, reference: int) -> int:
+    """Samples times steps of the final measurement, about: bisection takes a few budgets more."""
+    bisected = 2 * math.ceil(math.log2(max(budgets) - min(budgets) + 1)) * max(budgets) // 2
+    return samples * (sum(budgets) * (1 + others) + reference + bisected)

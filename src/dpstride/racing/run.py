@@ -1,0 +1,124 @@
+"""`tune`: statistics → candidates → a race of every budget → the winners measured again → schedules and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..finding.inputs import Asked, load_model, shared_note, split
+from ..options import SAMPLES
+from ..runs.execution import Execution
+from ..runs.folder import Needed, claimed
+from ..runs.numbers import check_batch_size, check_seed, whole_number
+from ..runs.record import Run
+from .event import Event, Say
+from .measure import check_enough, measure_of
+from .outcome import Race
+from .sampling import sampling_of
+from .wish import Wish
+
+if TYPE_CHECKING:
+    from ..integrations.loaded import LoadedModel
+    from ..statistics.data import Samples
+
+
+def tune(
+    model: Any,
+    data: Any,
+    output: str | os.PathLike[str],
+    heldout: Any = None,
+    *,
+    data_range: object = None,
+    seed: int = 0,
+    batch_size: int = 64,
+    progress: bool = True,
+    overwrite: bool = False,
+    say: Say | None = None,
+    **wish: Any,
+) -> Race:
+    """Race schedules by measured samples, and measure the winners again on noises and real data that chose nothing.
+
+    Candidates are the objective for samples with many weights, hand-made and published strides and the ELBO's path; each is
+    raced at every budget asked for, with the sampler that you will use. Writes schedules.json, race.json, table.txt and
+    grids of samples into ``output``; called again after an interruption it goes on where it stopped.
+
+    Args:
+        model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it.
+        data: what `estimate` takes, or DATA as the command line takes it.
+        output: folder to write.
+        heldout: real data for the final measurement; a seeded, disjoint part of ``data`` when None.
+        data_range: values that the data takes, as for `estimate`; what the model takes when None.
+        seed: random seed for noise and the order of the data; noises of the final measurement are of another.
+        batch_size: samples per network pass.
+        progress: show progress bars (only ever on a terminal).
+        overwrite: replace what another run left in the folder.
+        say: called with a line of text about what is done; nothing is said when None.
+        **wish: what is asked for, see `dpstride.racing.run.Wish`: sampler, eta, variance, features, budgets, samples, and more.
+    """
+    asked, folder, how = (
+        Wish.of(wish),
+        Path(output),
+        Execution(check_seed(seed), check_batch_size(batch_size), progress),
+    )
+    said = {
+        name: value for name, value in {"seed": seed, **wish}.items() if isinstance(value, (int, float, str, tuple))
+    }
+    with claimed(folder):
+        loaded = load_model(model)
+        parts = split(Asked(data, heldout, data_range=data_range, defaults=(asked.real, asked.real)), loaded, seed)
+        event = prepare(
+            loaded, parts, folder, asked, how=how, record=partial(Run.of_call, "tune", (model, data, heldout), said),
+            notes=() if heldout is None else shared_note(*parts), say=say or (lambda text: None),
+        )  # fmt: skip
+        return event.run(overwrite)
+
+
+def prepare(
+    loaded: LoadedModel,
+    parts: tuple[Samples, Samples],
+    output: Path,
+    wish: Wish,
+    *,
+    how: Execution,
+    record: Callable[[dict[str, Any]], Run],
+    notes: tuple[str, ...] = (),
+    say: Say = lambda text: None,
+) -> Event:
+    """Check everything that a race on ``parts``, real data to choose by and to score by, could be refused for."""
+    from ..finding.job import Request, check_costs
+    from ..statistics.identity import Inputs
+
+    choosing, scoring = parts
+    denoiser, T = loaded.denoiser, loaded.denoiser.process.T
+    check_costs(denoiser, Request(objective=SAMPLES, variance=wish.variance), *parts)
+    for K in (*wish.budgets, *(() if wish.reference is None else (wish.reference,))):
+        whole_number(K, f"Numbers of steps must be whole numbers from 1 to T = {T}", 1, T)
+    check_enough(choosing, "DATA")
+    check_enough(scoring, "The held-out data")
+    if denoiser.shape is None:
+        denoiser.shape = choosing.shape
+    sampling = sampling_of(wish.sampler, wish.eta, wish.passes)
+    measure = measure_of(wish.features, loaded, choosing)
+    inputs = Inputs.of(denoiser, *parts, how.seed)
+    options = {
+        "sampler": sampling.words,
+        "variance": wish.variance,
+        "passes": sampling.passes,
+        "measure": measure.describe(),
+        "choosing": wish.choosing,
+    }
+    few = Inputs.of(denoiser, choosing.take(range(min(wish.choosing, len(choosing)))), scoring, how.seed)
+    event = Event(
+        loaded, *parts, output, wish, how=how, sampling=sampling, measure=measure,
+        record=record(inputs.run("tune", options, SAMPLES)), needed=Needed(few.estimate), notes=notes, say=say,
+    )  # fmt: skip
+    if wish.evaluations is not None and wish.evaluations < (least := event.least()):
+        raise ValueError(
+            f"{wish.evaluations:,} network evaluations are too few: the first round of the race and the final measurement "
+            f"take about "
+            f"{least:,}. Allow as many, or ask for fewer samples, budgets or reference steps."
+        )
+    return event

@@ -1,0 +1,166 @@
+"""The sampler of a race: a sampler of this package, or the user's own.
+
+A user's own sampler is a function (denoiser, schedule, noise) → samples, or with a fourth argument the conditioning of the
+batch. ``noise`` [n, *shape] is x_T; the schedule has ``steps``, ``times``, ``for_diffusers()``, ``for_k_diffusion()``.
+Everything that is random in it must come from ``noise``, or samples would differ from run to run and candidates could not
+be compared.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .. import samplers
+from ..evaluate.sampling import Chain
+from ..options import DEFAULT_ODE_SAMPLER, Sampler
+from ..runs.numbers import check_seed, whole_number
+from ..statistics.noise import standard_normal
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..evaluate.stream import Walk
+    from ..schedule import Schedule
+
+OwnSampler = Callable[..., Tensor]
+
+
+class Sampling(Protocol):
+    """A way to draw samples along any schedule."""
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence."""
+
+    @property
+    def passes(self) -> int:
+        """Network evaluations of a sample in every step."""
+
+    def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
+        """The chain along a schedule."""
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A sampler of this package; schedules carry its variance and fitted numbers."""
+
+    sampler: Sampler = DEFAULT_ODE_SAMPLER
+    eta: float = 0.0
+    passes: int = 1
+
+    def __post_init__(self) -> None:
+        samplers.find(self.sampler)
+        samplers.check_eta(self.eta, self.sampler)
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence."""
+        return samplers.find(self.sampler).words + (f" with eta = {self.eta:g}" if self.eta else "")
+
+    def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
+        """The chain along a schedule."""
+        return replace(Chain.along(denoiser, schedule, seed=seed, sampler=self.sampler, eta=self.eta), paired=True)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's own sampler.
+
+    Attributes:
+        function: (denoiser, schedule, noise) or (denoiser, schedule, noise, conditioning) → samples of noise's shape.
+        words: its name in a sentence; the function's own when empty.
+        passes: network evaluations of a sample in every step, for what is stated as spent.
+    """
+
+    function: OwnSampler
+    words: str = ""
+    passes: int = 1
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ValueError(
+                f"A sampler must be one of {', '.join(samplers.SAMPLERS)} or a function (denoiser, schedule, noise) → "
+                f"samples, not "
+                f"{self.function!r:.80}."
+            )
+        whole_number(self.passes, "passes must be a whole number of network evaluations in every step")
+        if not self.words:
+            object.__setattr__(self, "words", getattr(self.function, "__name__", type(self.function).__name__))
+
+    def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
+        """The chain along a schedule."""
+        return OwnWalk(denoiser, schedule, check_seed(seed), self.function, self.words)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnWalk:
+    """A user's sampler as one step from noise to samples."""
+
+    denoiser: Denoiser
+    schedule: Schedule
+    seed: int
+    function: OwnSampler
+    name: str
+
+    @property
+    def budget(self) -> int:
+        """One step: what the function does inside is its own."""
+        return 1
+
+    def start(self, first: int, count: int) -> Tensor:
+        """x_T of samples first … first + count − 1."""
+        shape = self.denoiser.shape
+        assert shape is not None
+        noise = standard_normal(self.seed, "prior", 0, first, count=count, shape=shape)
+        return noise.to(device=self.denoiser.device, dtype=self.denoiser.algebra_dtype)
+
+    def advance(self, state: Tensor, step: int, first: int, conditioning: Any = None) -> Tensor:
+        """The samples, checked."""
+        with torch.inference_mode():
+            given = (conditioning,) if takes_conditioning(self.function) else ()
+            samples = self.function(self.denoiser, self.schedule, state.clone(), *given)
+        if not isinstance(samples, Tensor) or samples.shape != state.shape:
+            found = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+            raise ValueError(
+                f"The sampler {self.name!r} must return samples of the noise's shape {tuple(state.shape)}, but it returned "
+                f"{found}."
+            )
+        if not bool(torch.isfinite(samples).all()):
+            raise ValueError(
+                f"The sampler {self.name!r} returned NaN or infinity along {list(self.schedule.steps)!r:.120}. Try it on that "
+                "schedule alone; a first or last step that its formula does not allow is the usual cause."
+            )
+        return samples
+
+    def identity(self) -> dict[str, Any]:
+        """All that samples depend on besides the model, as far as it can be known."""
+        return {
+            "process": self.denoiser.process.fingerprint,
+            "steps": list(self.schedule.steps),
+            "sampler": f"own: {self.name}",
+            "seed": self.seed,
+            "shape": list(self.denoiser.shape or ()),
+        }
+
+
+def takes_conditioning(function: OwnSampler) -> bool:
+    """Return whether a user's sampler has a fourth argument."""
+    try:
+        arguments = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    return sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in arguments) > 3
+
+
+def sampling_of(sampler: object, eta: float = 0.0, passes: int = 1) -> Sampling:
+    """A sampler by name, or a user's own function."""
+    if isinstance(sampler, (BuiltIn, Own)):
+        return sampler
+    if isinstance(sampler, str):
+        return BuiltIn(sampler, eta)  # type: ignore[arg-type]  # checked there
+    return Own(sampler, passes=passes)  # type: ignore[arg-type]  # checked there
