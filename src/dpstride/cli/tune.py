@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from ..finding.expected import seconds_to_sample
 from ..options import DEFAULT_ODE_SAMPLER, SAMPLERS
 from .claim import claims_folder
 from .console import emit, printer
-from .expected import in_words, seconds_to_sample
+from .expected import in_words
 from .inputs import load_model
 from .options import (
     VARIANCES,

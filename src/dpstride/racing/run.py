@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..finding.inputs import Asked, load_model, shared_note, split
+from ..finding.inputs import Asked, load_gaussian, shared_note, split
 from ..options import SAMPLES
 from ..runs.execution import Execution
 from ..runs.folder import Needed, claimed
@@ -67,7 +67,7 @@ def tune(
         name: value for name, value in {"seed": seed, **wish}.items() if isinstance(value, (int, float, str, tuple))
     }
     with claimed(folder):
-        loaded = load_model(model)
+        loaded = load_gaussian(model)
         parts = split(Asked(data, heldout, data_range=data_range, defaults=(asked.real, asked.real)), loaded, seed)
         event = prepare(
             loaded, parts, folder, asked, how=how, record=partial(Run.of_call, "tune", (model, data, heldout), said),
