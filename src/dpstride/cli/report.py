@@ -12,7 +12,7 @@ import click
 from ..runs.entries import check_entries
 from ..runs.folder import OURS
 from ..runs.lock import Lock, ProgressError, check_free
-from ..runs.writing import remove_leftovers, write_text
+from ..runs.writing import remove_leftovers
 from .console import emit
 from .options import output
 
@@ -50,26 +50,11 @@ def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool
       dpstride report out
       dpstride report shared/out -o mine
     """
-    from ..evaluate.purpose import caveat
-    from ..report.figures import save_figures
-    from ..report.page import write_page
-    from ..report.page.saved import Saved
-    from ..report.study_figures import save_study_figures
-    from ..report.tables import save_tables
-    from ..report.text import comparison_table
+    from ..report.again import write_again
 
     with _claimed(folder, target) as written:
-        saved = Saved.read(folder)
-        files = [write_page(written, saved)]
-        if saved.study is None:
-            files.append(write_text(written / "table.txt", comparison_table(saved.comparison) + "\n"))
-            files += save_figures(saved.comparison, saved.schedules, written)
-            files += [] if saved.front is None else saved.front.draw(written)
-        else:
-            files += save_tables(saved.study, written)
-            files += save_study_figures(saved.study, saved.schedules, written, folder / "features")
+        answer, files = write_again(folder, written)
     result = {"report": str(files[0]), "files": [str(path) for path in files]}
-    answer = f"{saved.headline} {caveat(saved.schedules.options)}"
     emit(as_json, result, answer + "\n\nWritten: " + ", ".join(str(path) for path in files))
 
 

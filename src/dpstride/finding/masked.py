@@ -132,6 +132,7 @@ def _run(job: MaskedJob) -> Found:
     from ..masked.comparison import compare_masked, shown_budgets
     from ..masked.costs import masked_schedules
     from ..report.masked import save_masked_figures
+    from ..report.masked_page import write_masked_page
     from ..runs.writing import write_text
 
     output = job.output
@@ -149,8 +150,9 @@ def _run(job: MaskedJob) -> Found:
     comparison = replace(comparison, warnings=(*comparison.warnings, *job.notes), run=job.record.id)
     comparison.save(output / COMPARISON)
     write_text(output / "table.txt", comparison.table(job.request.budgets or ()) + "\n")
-    job.doing("Drawing figures")
+    job.doing("Drawing figures and the page")
     files = [
+        write_masked_page(output, comparison),
         *(output / name for name in (RECORD, SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)),
         *save_masked_figures(comparison, schedules, output),
     ]
@@ -172,7 +174,9 @@ def _estimate(job: MaskedJob, name: str, data: Tokens, length: int | None = None
 
 
 def _found(job: MaskedJob, schedules: MaskedScheduleSet, comparison: MaskedComparison, files: list[Path]) -> Found:
-    answer = comparison.sentence()
+    from ..report.masked_page import CAVEAT
+
+    answer = f"{comparison.sentence()} {CAVEAT}"
     budgets = comparison.columns(job.request.budgets or ())
     scores = {
         rule: {K: {"bits": curve[K][0], "standard_error": curve[K][1]} for K in budgets}

@@ -76,7 +76,7 @@ RULES = {
     EVEN: UnmaskingRule("evenly many", lambda given, K: even_unmasking(given.process.length, K), "#D55E00", ":"),
     "cosine": UnmaskingRule("cosine", lambda given, K: cosine_unmasking(given.process.length, K), "#0072B2", "--"),
     "geometric": UnmaskingRule(
-        "geometric", lambda given, K: geometric_unmasking(given.process.length, K), "#E69F00", (0, (3, 1, 1, 1))
+        "geometric", lambda given, K: geometric_unmasking(given.process.length, K), "#6A4FB3", (0, (3, 1, 1, 1))
     ),
     "entropy": UnmaskingRule("equal entropy", entropy_unmasking, "#CC79A7", "-."),
     "linear_times": UnmaskingRule("even times", lambda given, K: linear_times(K), "#999999", "-", by_times=True),

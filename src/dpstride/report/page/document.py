@@ -75,11 +75,11 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
         "raw": comparison.raw,
         "names": NAMES,
         "budgets": pack(budgets, "u4"),
-        "curves": {stride: _columns(comparison.curves[stride], budgets) for stride in STRIDES},
-        "chosen": _columns(comparison.chosen, budgets) if comparison.chosen.keys() >= set(budgets) else None,
+        "curves": {stride: columns(comparison.curves[stride], budgets) for stride in STRIDES},
+        "chosen": columns(comparison.chosen, budgets) if comparison.chosen.keys() >= set(budgets) else None,
         "tableBudgets": [K for K in comparison.table_budgets if K in budgets],
         "grid": _grid(process),
-        "paths": _paths(paths, process.T),
+        "paths": path_masks(paths, process.T),
         "steps": None if saved.costs is None else _steps(saved.costs, paths),
         "heat": None if saved.costs is None else _heat(saved.costs),
         "facts": _facts(saved),
@@ -91,7 +91,8 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _columns(curve: Mapping[int, tuple[float, float]], budgets: Sequence[int]) -> dict[str, Any]:
+def columns(curve: Mapping[int, tuple[float, float]], budgets: Sequence[int]) -> dict[str, Any]:
+    """A curve of scores and standard errors, at ``budgets``."""
     return {
         "bpd": pack([curve[K][0] for K in budgets], "f8"),
         "error": pack([curve[K][1] for K in budgets], "f4"),
@@ -118,8 +119,8 @@ def _grid(process: ForwardProcess) -> dict[str, Any]:
     }
 
 
-def _paths(paths: Sequence[Path], T: int) -> dict[str, Any]:
-    """Bit i of a mask is set when the path visits grid index i; a mask is stored as what differs from the one before."""
+def path_masks(paths: Sequence[Path], T: int) -> dict[str, Any]:
+    """Paths as masks: bit i is set when the path visits grid index i; a mask is stored as what differs from the one before."""
     visited = np.zeros((len(paths), T + 1), dtype=np.uint8)
     for row, path in zip(visited, paths, strict=True):
         row[path] = 1
