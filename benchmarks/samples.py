@@ -5,8 +5,9 @@
     python benchmarks/samples.py --page-only                  write the page again from what is there
 
 Paths are chosen on 128 training images (seed 0) with the default band, which was settled on training images and other seeds.
-Samples start from the same noises (seed 1) whatever the path, and are compared with test images. They are kept in runs/beyond,
-one file per path, so that an interrupted run goes on; several may run at once.
+Samples start from the same noises (seed 1) whatever the path, and those of ancestral steps have the noise of every step in
+common as well. They are compared with test images. They are kept in runs/beyond, one file per path, so that an interrupted
+run goes on; several may run at once.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from beyond import RUNS, results, save, table, write_page
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dpstride import (
     Denoiser,
@@ -29,7 +32,6 @@ from dpstride import (
     estimate_adaptively,
     even_stride,
     frechet_distance,
-    sample,
     schedules_from,
     zoo,
 )
@@ -38,6 +40,7 @@ from dpstride.evaluate.frechet import Moments
 from dpstride.evaluate.kernel_distance import feature_discrepancy
 from dpstride.objectives.band import SamplesPlan
 from dpstride.options import SAMPLES_VARIANCE
+from dpstride.racing.sampling import BuiltIn
 from dpstride.runs.storage import read_arrays, write_arrays
 from dpstride.zoo.classifier import fashion_features
 
@@ -45,6 +48,8 @@ SAMPLERS = ("ancestral", "ddim")
 BUDGETS = (4, 8, 16, 32)
 SEED, CHOOSING_SEED, CHOOSING = 1, 0, 128
 BLOCKS = 20  # of the jackknife
+BATCH = 100
+DETERMINISTIC = "ddim"
 Features = NDArray[np.float32]
 MEASURES = {
     "frechet": "Fréchet distance, fashion features",
@@ -92,6 +97,7 @@ def drawn(name: str, denoiser: Denoiser, schedule: Schedule, label: str, count: 
         "steps": str(schedule.steps),
         "count": str(count),
         "seed": str(SEED),
+        **({} if schedule.sampler == DETERMINISTIC else {"noise": "by number of the step"}),
     }
     path = RUNS / "samples" / name / f"{schedule.sampler}-{schedule.budget}-{label}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,10 +105,22 @@ def drawn(name: str, denoiser: Denoiser, schedule: Schedule, label: str, count: 
         arrays, there = read_arrays(path)
         if there.items() >= identity.items():
             return np.asarray(arrays["images"])
-    images = to_levels(sample(denoiser, schedule, count, SEED, batch_size=100)).numpy()
+    images = to_levels(walked(denoiser, schedule, count)).numpy()
     write_arrays(path, {"images": images}, identity)
     print(f"{name} {schedule.sampler} {schedule.budget} {label}: {count} samples", flush=True)
     return images
+
+
+def walked(denoiser: Denoiser, schedule: Schedule, count: int) -> Tensor:
+    """Samples whose noise is named by the number of the step, so that paths of as many steps have all of it in common."""
+    chain = BuiltIn(schedule.sampler, schedule.eta).walk(denoiser, schedule, SEED)
+    parts = []
+    for first in range(0, count, BATCH):
+        x = chain.start(first, min(BATCH, count - first))
+        for step in range(chain.budget):
+            x = chain.advance(x, step, first)
+        parts.append(x.float().cpu())
+    return torch.cat(parts)
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------------
