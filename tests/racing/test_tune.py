@@ -221,6 +221,32 @@ def test_features_are_measured_by_the_kernel_distance(tmp_path: Path) -> None:
     assert race.measure == "kernel distance of three features"
 
 
+def test_schedules_of_the_users_own_race_too(tmp_path: Path) -> None:
+    model = mixture_denoiser(T)
+    kept = model.process.subset(np.arange(0, T + 1, 5))
+    own = ScheduleSet.of([dpstride.even_stride(kept, 2), dpstride.even_stride(kept, 3)])
+    own.save(tmp_path / "mine.json")
+    race = tune(model, DATA, tmp_path / "out", progress=False, **SMALL, also={"mine": tmp_path / "mine.json"})
+    raced = race.heats[0].rounds[0].distances
+    assert "mine" not in raced  # the same path as even steps', which come first
+    other = ScheduleSet.of([Schedule(kept, (12, 5, 0))])  # 60, 25, 0 on the model's own grid
+    race = tune(model, DATA, tmp_path / "other", progress=False, **SMALL, also={"mine": other})
+    chain_steps = replace(race.schedules[2], steps=(60, 25, 0))
+    x = x_of(model, chain_steps, 8, seed=0)
+    real = DATA[np.random.default_rng(0).permutation(len(DATA))[:80]] / 127.5 - 1.0
+    assert race.heats[0].rounds[0].distances["mine"][0] == pytest.approx(energy_distance(x, real).value, abs=1e-6)
+    assert "mine" not in race.heats[1].rounds[0].distances  # it has no path of 5 steps
+
+
+def test_schedules_of_another_process_or_by_a_name_that_is_taken_are_refused(tmp_path: Path) -> None:
+    other = ScheduleSet.of([dpstride.even_stride(dpstride.ForwardProcess.cosine(T), 2)])
+    with pytest.raises(ValueError, match="of which that is not a subset"):
+        tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, also={"mine": other})
+    own = ScheduleSet.of([dpstride.even_stride(mixture_denoiser(T).process, 2)])
+    with pytest.raises(ValueError, match="'even' is the name of another candidate"):
+        tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, also={"even": own})
+
+
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,13 @@ from .report import run_of
 )
 @click.option("--budgets", type=Budgets(), help="Numbers of steps to race for.  [default: 4,8,16,32]")
 @click.option(
+    "--also",
+    multiple=True,
+    metavar="SCHEDULES",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Schedules of your own that race too, of another objective, say; may be repeated.",
+)
+@click.option(
     "--features",
     help="Features to measure by: fashion, inception, inception:PATH, package.module:function, or none for the data "
     "themselves.  [default: what fits the data]",
@@ -102,6 +109,7 @@ def tune_command(
     variance: Any,
     passes: int,
     budgets: tuple[int, ...] | None,
+    also: tuple[Path, ...],
     features: str | None,
     samples: int,
     race_samples: int,
@@ -148,6 +156,7 @@ def tune_command(
         passes=passes,
         features=features,
         budgets=budgets or BUDGETS,
+        also={str(path): path for path in also},
         samples=samples,
         race_samples=race_samples,
         first_samples=min(64, race_samples),

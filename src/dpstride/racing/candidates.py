@@ -14,7 +14,7 @@ member is a sum over steps: the exact best path of every budget comes from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..evaluate.likelihood import steps_on
 from ..objectives.band import Band, band_levels, data_deviation
 from ..objectives.elbo import elbo_costs
 from ..options import DEFAULT_OBJECTIVE, KARRAS, STRIDES
@@ -30,6 +31,7 @@ from ..strides import find, karras_stride
 
 if TYPE_CHECKING:
     from ..process import ForwardProcess
+    from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
 
 REFERENCE = 8  # steps at which a path's cost and evenness are put on one scale
@@ -130,10 +132,13 @@ class Candidate:
 
 
 class Field:
-    """All candidates of one model, from its statistics; paths are solved for when they are first asked for."""
+    """All candidates of one model, from its statistics; paths are solved for when they are first asked for.
 
-    def __init__(self, statistics: Statistics, most: int, family: Sequence[Weights] = FAMILY) -> None:
-        self.statistics, self.most, self.family = statistics, most, tuple(family)
+    ``also`` are schedules of the user's own, by name: of another objective, or published.
+    """
+
+    def __init__(self, statistics: Statistics, most: int, also: Mapping[str, ScheduleSet] | None = None) -> None:
+        self.statistics, self.most, self.also = statistics, most, also or {}
         self._solved: dict[Weights, Solution] = {}
 
     @property
@@ -152,7 +157,8 @@ class Field:
         karras = [
             Candidate(f"{KARRAS}, rho {rho:g}", partial(self._stride, partial(karras_stride, rho=rho))) for rho in RHOS
         ]
-        return (*map(self.member, self.family), *strides, *karras, Candidate(DEFAULT_OBJECTIVE, self._elbo))
+        given = [Candidate(name, partial(self._given, schedules)) for name, schedules in self.also.items()]
+        return (*map(self.member, FAMILY), *strides, *karras, Candidate(DEFAULT_OBJECTIVE, self._elbo), *given)
 
     def named(self, name: str) -> Candidate:
         """The candidate of that name."""
@@ -162,7 +168,7 @@ class Field:
         """Candidates with different paths of ``budget`` steps; of several with one path the first."""
         found: dict[Path, Candidate] = {}
         for candidate in self.candidates:
-            with suppress(ValueError):  # a rule without room for so many different steps on this grid
+            with suppress(ValueError):  # no room for so many different steps on this grid, or none given of as many
                 found.setdefault(candidate.path(budget), candidate)
         return [(candidate, path) for path, candidate in found.items()]
 
@@ -174,6 +180,9 @@ class Field:
     def _stride(self, make: Callable[[ForwardProcess, int], Any], budget: int) -> Path:
         return tuple(make(self.process, budget).steps)
 
+    def _given(self, schedules: ScheduleSet, budget: int) -> Path:
+        return steps_on(self.process, schedules[budget])
+
     def _elbo(self, budget: int) -> Path:
         return tuple(map(int, self._elbo_solution.path(budget)))
 
@@ -183,7 +192,10 @@ class Field:
 
 
 def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candidate:
-    """The candidate for a budget that did not race: between the winners beside it, or the nearest of them in ln K."""
+    """The candidate for a budget that did not race: between the winners beside it, or the nearest of them in ln K.
+
+    Where that has no path of so many steps it is the objective for samples as it is.
+    """
     below = max((K for K in winners if budget >= K), default=None)
     above = min((K for K in winners if budget <= K), default=None)
     if below is None or above is None:
@@ -196,4 +208,7 @@ def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candida
         if first is not None and last is not None and first.capped == last.capped:
             return field.member(first.towards(last, share))
         found = winners[below if share < 0.5 else above]
-    return found
+    with suppress(ValueError):
+        found.path(budget)
+        return found
+    return field.member(Weights())

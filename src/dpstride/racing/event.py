@@ -69,13 +69,15 @@ class Event:
     def expected(self) -> tuple[int, int]:
         """Network evaluations of race and of final measurement, about, besides those of the statistics."""
         wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
-        raced = expected_race(CANDIDATES, rounds) * sum(wish.budgets)
+        raced = expected_race(CANDIDATES + len(wish.also), rounds) * sum(wish.budgets)
         final = expected_finish(wish.samples, wish.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
         return raced * self.sampling.passes, final * self.sampling.passes
 
     def least(self) -> int:
         """Network evaluations of the first round of the race and of the final measurement, about."""
-        first = CANDIDATES * self.wish.first_samples * sum(self.wish.budgets) * self.sampling.passes
+        first = (
+            (CANDIDATES + len(self.wish.also)) * self.wish.first_samples * sum(self.wish.budgets) * self.sampling.passes
+        )
         return first + self.expected()[1]
 
     def plan(self) -> str:
@@ -104,7 +106,7 @@ class Event:
             pulse.doing("Evaluating the network for the statistics behind the paths")
             statistics = event._statistics()
             base = event._base(statistics)
-            field = Field(statistics, max(event.wish.budgets))
+            field = Field(statistics, max(event.wish.budgets), event.wish.also)
             pulse.doing("Racing candidates")
             heats, purse = event._race(field, base)
             winners = {heat.budget: field.named(heat.winner) for heat in heats}

@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..finding.inputs import Asked, load_gaussian, shared_note, split
-from ..options import SAMPLES
+from ..options import DEFAULT_OBJECTIVE, SAMPLES, STRIDES
 from ..runs.execution import Execution
 from ..runs.folder import Needed, claimed
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..runs.record import Run
 from .event import Event, Say
+from .finish import OURS, REFERENCE
 from .measure import check_enough, measure_of
 from .outcome import Race
 from .sampling import sampling_of
 from .wish import Wish
 
 if TYPE_CHECKING:
+    from ..denoiser import Denoiser
     from ..integrations.loaded import LoadedModel
+    from ..schedule import ScheduleSet
     from ..statistics.data import Samples
 
 
@@ -96,6 +99,8 @@ def prepare(
     check_costs(denoiser, Request(objective=SAMPLES, variance=wish.variance), *parts)
     for K in (*wish.budgets, *(() if wish.reference is None else (wish.reference,))):
         whole_number(K, f"Numbers of steps must be whole numbers from 1 to T = {T}", 1, T)
+    for name, schedules in wish.also.items():
+        _check_also(name, schedules, denoiser)
     check_enough(choosing, "DATA")
     check_enough(scoring, "The held-out data")
     if denoiser.shape is None:
@@ -122,3 +127,12 @@ def prepare(
             f"{least:,}. Allow as many, or ask for fewer samples, budgets or reference steps."
         )
     return event
+
+
+def _check_also(name: str, schedules: ScheduleSet, denoiser: Denoiser) -> None:
+    """Refuse schedules of another process, and names that candidates have already."""
+    from ..evaluate.likelihood import steps_on
+
+    if name in (DEFAULT_OBJECTIVE, *STRIDES, OURS, REFERENCE):
+        raise ValueError(f"also: {name!r} is the name of another candidate. Call your schedules otherwise.")
+    steps_on(denoiser.process, next(iter(schedules)))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..options import DEFAULT_ODE_SAMPLER, Variance
 from ..reading.hints import hint
 from ..runs.numbers import whole_number
+from ..schedule import ScheduleSet
 
 if TYPE_CHECKING:
     from ..evaluate.features.extractor import FeatureExtractor
@@ -29,6 +31,7 @@ class Wish:
         features: a name or path as `dpstride study` takes them, a `FeatureExtractor`, or "none" for the data's own space; what
             fits the data when None.
         budgets: numbers of steps that race.
+        also: schedules of your own that race too, by name: a `ScheduleSet` or its file.
         samples: of every path in the final measurement.
         race_samples: of the candidates that come to the last round.
         first_samples: of every candidate in the first round.
@@ -45,6 +48,7 @@ class Wish:
     passes: int = 1
     features: str | FeatureExtractor | None = None
     budgets: tuple[int, ...] = BUDGETS
+    also: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 512
     race_samples: int = 256
     first_samples: int = 64
@@ -56,6 +60,7 @@ class Wish:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "budgets", tuple(sorted(set(self.budgets))))
+        object.__setattr__(self, "also", {name: _schedules(each) for name, each in self.also.items()})
         if not self.budgets:
             raise ValueError("Give at least one number of steps to race for.")
         for name, least in (("samples", 3), ("race_samples", 3), ("first_samples", 3), ("choosing", 2), ("real", 3)):
@@ -73,3 +78,12 @@ class Wish:
             if name not in names:
                 raise TypeError(f"tune has no option {name!r}.{hint(name, names)} It has {', '.join(names)}.")
         return cls(**options)
+
+
+def _schedules(given: Any) -> ScheduleSet:
+    """A set of schedules, or that of a file."""
+    if isinstance(given, ScheduleSet):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return ScheduleSet.load(given)
+    raise ValueError(f"also must name schedules or files of them, not {given!r:.80}.")
