@@ -11,6 +11,7 @@ import torch
 
 import dpstride
 from dpstride import ForwardProcess
+from small_race import small_race
 
 ROOT = Path(__file__).parents[2]
 IMAGES = torch.randint(0, 256, (6, 1, 4, 4), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -180,6 +181,23 @@ def use_front(front: Any) -> None:
     from dpstride.report.page.document import _front
 
     json.dumps(_front(front), allow_nan=False)
+
+
+def make_race(folder: Path) -> None:
+    small_race().schedules.save(folder / "schedules.json")
+    small_race().save(folder / "race.json")
+
+
+def read_race(folder: Path) -> Any:
+    from dpstride.racing.outcome import Race
+
+    return Race.load(folder / "race.json", dpstride.ScheduleSet.load(folder / "schedules.json"))
+
+
+def use_race(race: Any) -> None:
+    assert race.answer
+    assert race.table()
+    race.save("/dev/null")
 
 
 def make_features(folder: Path) -> None:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..options import EVEN
+from ..reading.types import check_types
 from ..runs.workers import current
+from ..schedule import check_path
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -70,6 +72,18 @@ class Entry:
             "ahead": None if self.ahead is None else list(self.ahead),
             "beyond": None if self.beyond is None else list(self.beyond),
         }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], T: int) -> Entry:
+        """Read what `to_dict` made, on a grid of T steps."""
+        values = dict(document)
+        budget, steps = values.pop("budget"), check_path(values.pop("steps"), T)
+        if budget != len(steps) - 1:
+            raise ValueError(f"the path of {budget!r:.80} steps has {len(steps) - 1}")
+        values |= {name: None if values[name] is None else tuple(values[name]) for name in ("ahead", "beyond")}
+        entry = cls(steps=steps, **values)
+        check_types(entry)
+        return entry
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..reading.types import check_types
 from ..runs.workers import current
 
 if TYPE_CHECKING:
@@ -74,6 +75,22 @@ class Heat:
                 for each in self.rounds
             ],
         }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Heat:
+        """Read what `to_dict` made."""
+        rounds = tuple(
+            Round(each["samples"], {name: tuple(pair) for name, pair in each["distances"].items()})
+            for each in document["rounds"]
+        )
+        lead = document["lead"]
+        heat = cls(**{**document, "rounds": rounds, "lead": None if lead is None else tuple(lead)})
+        check_types(heat)
+        if not rounds or not all(each.distances for each in rounds) or heat.winner not in rounds[-1].distances:
+            raise ValueError(
+                f"the race of {heat.budget} steps has a round without candidates, or a winner that was not in it"
+            )
+        return heat
 
 
 @dataclass

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options import EVEN
+from ..options import DEFAULT_OBJECTIVE, EVEN, STRIDES
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
+from ..reading.types import check_types
 from ..runs.writing import write_json
 from .finish import INTERVAL, OURS, Entry, Finish
 from .halving import SURE, Heat
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from ..schedule import ScheduleSet
 
 FORMAT = "dpstride-race-1"
+NAMES = {OURS, *STRIDES, DEFAULT_OBJECTIVE}  # of schedules that are measured at the end
+MOST = 1e100  # that a distance can be: more is a damaged file, and overflows
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,6 +162,7 @@ class Race:
             "answer": self.answer,
             "sampler": self.sampler,
             "measure": self.measure,
+            "scale": self.scale,
             "samples": finish.samples,
             "margin": finish.margin,
             "interval": INTERVAL,
@@ -165,12 +171,98 @@ class Race:
             "entries": [entry.to_dict() for entry in finish.entries.values()],
             "heats": [heat.to_dict() for heat in self.heats],
             "evaluations": dict(self.evaluations),
-            "notes": list(self.findings),
+            "notes": list(self.notes),
+            "findings": list(self.findings),
         }
 
     def save(self, path: str | os.PathLike[str], run: str | None = None) -> None:
         """Write race.json, atomically."""
         write_json(path, {"format": FORMAT, "run": run, **self.to_dict()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], schedules: ScheduleSet) -> Race:
+        """Read what `save` wrote, beside the schedules of the same run; without images, which are in files of their own.
+
+        Answer and findings are made anew from the numbers. A file that is damaged, or not of these schedules, raises
+        `UnreadableFileError`.
+        """
+        document = read_json_object(path)
+        try:
+            if (found := document.get("format")) != FORMAT:
+                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+            race = cls(
+                schedules,
+                tuple(Heat.from_dict(heat) for heat in document["heats"]),
+                _finish(document, schedules.process.T),
+                **{name: document[name] for name in ("sampler", "measure", "scale", "evaluations")},
+                notes=tuple(document["notes"]),
+            )
+            race.check()
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise UnreadableFileError(
+                f"{path}: not a race that `dpstride tune` wrote beside these schedules ({error!s:.300})."
+            ) from error
+        return race
+
+    def check(self) -> None:
+        """Raise unless it has what answer, tables and figures rely on; only a damaged file has not."""
+        texts = (self.sampler, self.measure, *self.notes)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("sampler, measure and notes must be texts")
+        if isinstance(self.scale, bool) or not isinstance(self.scale, (int, float)) or not 0.0 < self.scale < MOST:
+            raise ValueError(f"scale is {self.scale!r:.80}, not a positive number")
+        for value, error in self._distances():
+            if not (abs(value) < MOST and 0.0 <= error < MOST):
+                raise ValueError(f"{value!r:.80} ± {error!r:.80} is no distance")
+        if any(isinstance(spent, bool) or not isinstance(spent, int) for spent in self.evaluations.values()):
+            raise ValueError("evaluations must be whole numbers")
+        entries, budgets = self.finish.entries, [heat.budget for heat in self.heats]
+        if not budgets or sorted(set(budgets)) != budgets:
+            raise ValueError("it has no heats, or two of one number of steps, or not in ascending order")
+        for K in budgets:
+            if missing := [name for name in (OURS, EVEN) if (name, K) not in entries]:
+                raise ValueError(f"it has no distance of {missing[0]} steps at {K} steps")
+        for name, K in entries:
+            if name == OURS and entries[name, K].steps != self.schedules[K].steps:
+                raise ValueError(f"the raced path of {K} steps is not that of schedules.json")
+        for name, fewest in self.finish.enough.items():
+            if fewest is not None and (name, fewest) not in entries:
+                raise ValueError(f"{fewest} steps are said to be enough, but were not measured")
+        str(self)  # words of these numbers are made
+
+    def _distances(self) -> Iterator[tuple[float, float]]:
+        """Every distance and difference, with its standard error."""
+        for heat in self.heats:
+            for each in heat.rounds:
+                yield from each.distances.values()
+            yield from () if heat.lead is None else (heat.lead,)
+        for entry in (self.finish.reference, *self.finish.entries.values()):
+            yield entry.distance, entry.standard_error
+            yield from (pair for pair in (entry.ahead, entry.beyond) if pair is not None)
+            yield from () if entry.frechet is None else ((entry.frechet, 0.0),)
+
+
+def _finish(document: Mapping[str, Any], T: int) -> Finish:
+    """The final measurement of race.json."""
+    read = [Entry.from_dict(entry, T) for entry in document["entries"]]
+    entries = {(entry.name, entry.budget): entry for entry in read}
+    if len(entries) < len(read):
+        raise ValueError("two of its distances are of one schedule")
+    if unknown := {name for name, _ in entries} - NAMES:
+        raise ValueError(f"{min(unknown)!r:.80} is no schedule that is measured")
+    if document["enough"].keys() != {OURS, EVEN}:
+        raise ValueError(f"it must say how many steps are enough for {OURS} and {EVEN}")
+    found = Finish(
+        document["samples"],
+        Entry.from_dict(document["reference"], T),
+        document["margin"],
+        entries,
+        enough=document["enough"],
+        evaluations=document["evaluations"]["finish"],
+        images={},
+    )
+    check_types(found)
+    return found
 
 
 def _listed(budgets: list[int]) -> str:

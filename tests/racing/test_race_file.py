@@ -1,0 +1,77 @@
+"""race.json is read as it was written, and refused where it was not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpstride import UnreadableFileError
+from dpstride.racing.outcome import Race
+from small_race import small_race
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    small_race().save(folder / "race.json", "a name")
+    document: dict[str, Any] = json.loads((folder / "race.json").read_text())
+    return document
+
+
+def test_a_race_is_read_as_it_was_written(tmp_path: Path) -> None:
+    race = small_race()
+    saved(tmp_path)
+    again = Race.load(tmp_path / "race.json", race.schedules)
+    assert again == race
+    assert str(again) == str(race)
+    assert again.findings == race.findings
+
+
+def change(document: dict[str, Any], *places: Any) -> None:
+    *outer, last, value = places
+    for place in outer:
+        document = document[place]
+    document[last] = value
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        (("format", "other"), r"format 'other' is not 'dpstride-race-1'"),
+        (("heats", []), r"it has no heats"),
+        (("heats", 0, "rounds", []), r"a round without candidates, or a winner that was not in it"),
+        (("heats", 0, "winner", "nobody"), r"a winner that was not in it"),
+        (("heats", 0, "budget", 5), r"two of one number of steps"),
+        (("heats", 0, "lead", [1e-200, 1e90]), r"not a race"),
+        (("heats", 0, "stopped", 1), r"stopped is 1, not bool"),
+        (("entries", 0, "name", "<b>"), r"'<b>' is no schedule that is measured"),
+        (("entries", 0, "steps", [20, 9, 0]), r"the raced path of 2 steps is not that of schedules.json"),
+        (("entries", 0, "steps", [21, 9, 0]), r"steps must fall strictly from at most T = 20"),
+        (("entries", 0, "budget", 3), r"the path of 3 steps has 2"),
+        (("entries", 0, "distance", 1e308), r"1e\+308 ± 0.01 is no distance"),
+        (("entries", 0, "standard_error", -1.0), r"± -1.0 is no distance"),
+        (("entries", 2, "ahead", [1.0]), r"ahead is \(1.0,\)"),
+        (("enough", {"raced": 5}), r"it must say how many steps are enough for raced and even"),
+        (("enough", "even", 3), r"3 steps are said to be enough, but were not measured"),
+        (("scale", 0), r"scale is 0, not a positive number"),
+        (("sampler", 3), r"sampler, measure and notes must be texts"),
+        (("notes", [3]), r"sampler, measure and notes must be texts"),
+        (("evaluations", {"finish": 1, "race": "many"}), r"evaluations must be whole numbers"),
+    ],
+)
+def test_a_file_that_is_not_of_this_race_is_refused(places: tuple[Any, ...], message: str, tmp_path: Path) -> None:
+    document = saved(tmp_path)
+    change(document, *places)
+    (tmp_path / "race.json").write_text(json.dumps(document))
+    with pytest.raises(UnreadableFileError, match=message) as refusal:
+        Race.load(tmp_path / "race.json", small_race().schedules)
+    assert str(refusal.value).startswith(f"{tmp_path / 'race.json'}: not a race that `dpstride tune` wrote")
+
+
+def test_distances_without_even_steps_are_refused(tmp_path: Path) -> None:
+    document = saved(tmp_path)
+    document["entries"] = [entry for entry in document["entries"] if entry["name"] != "even"]
+    (tmp_path / "race.json").write_text(json.dumps(document))
+    with pytest.raises(UnreadableFileError, match=r"it has no distance of even steps at 2 steps"):
+        Race.load(tmp_path / "race.json", small_race().schedules)
