@@ -17,6 +17,7 @@ from dpstride import Denoiser, Schedule, ScheduleSet, energy_distance, tune
 from dpstride.evaluate.features.extractor import FeatureExtractor
 from dpstride.evaluate.kernel_distance import feature_discrepancy
 from dpstride.evaluate.sampling import Chain
+from dpstride.objectives.band import SamplesPlan
 from dpstride.racing.outcome import Race
 from dpstride.racing.sampling import Own
 from dpstride.runs.record import Run
@@ -245,6 +246,32 @@ def test_schedules_of_another_process_or_by_a_name_that_is_taken_are_refused(tmp
     own = ScheduleSet.of([dpstride.even_stride(mixture_denoiser(T).process, 2)])
     with pytest.raises(ValueError, match="'even' is the name of another candidate"):
         tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, also={"even": own})
+
+
+def test_variances_race_along_the_winners_paths(tmp_path: Path) -> None:
+    race = tune(mixture_denoiser(T), DATA, tmp_path / "out", progress=False, **SMALL, sampler="ancestral")
+    assert [set(heat.rounds[0].distances) for heat in race.variances] == [{"posterior", "upper", "optimal"}] * 2
+    chosen = race.schedules.options["variance"]
+    real = DATA[np.random.default_rng(0).permutation(len(DATA))[:80]] / 127.5 - 1.0
+    shares = dict.fromkeys(race.variances[0].rounds[0].distances, 0.0)
+    for heat in race.variances:
+        own = {}
+        for name in shares:
+            plan = SamplesPlan(sampler="ancestral")
+            statistics = dpstride.Statistics.load(tmp_path / "out" / "statistics.safetensors")
+            base = dpstride.schedules_from(statistics, name, plan=plan, max_budget=5)  # type: ignore[arg-type]
+            x = x_of(
+                mixture_denoiser(T), base.adopt(Schedule(base.process, race.schedules[heat.budget].steps)), 16, seed=0
+            )
+            own[name] = energy_distance(x, real).value
+            assert heat.rounds[0].distances[name][0] == pytest.approx(own[name], abs=1e-6)
+        shares = {name: shares[name] + own[name] / max(own.values()) for name in shares}
+    assert chosen == min(shares, key=lambda name: shares[name])
+    fixed = tune(
+        mixture_denoiser(T), DATA, tmp_path / "one", progress=False, **SMALL, sampler="ancestral", variance="upper"
+    )
+    assert fixed.variances == ()
+    assert fixed.schedules.options["variance"] == "upper"
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

@@ -44,7 +44,9 @@ from .report import run_of
     help=f"{', '.join(SAMPLERS)}, or package.module:function, a sampler of your own: (denoiser, schedule, noise) → samples.",
 )
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
-@click.option("--variance", type=VARIANCES, help="Reverse variance of ancestral steps.  [default: optimal]")
+@click.option(
+    "--variance", type=VARIANCES, help="Reverse variance of ancestral steps.  [default: the winner of a race]"
+)
 @click.option(
     "--passes",
     default=1,

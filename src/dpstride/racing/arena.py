@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,8 +96,8 @@ class Arena:
             "conditioning": conditioning.fingerprint,
             "measure": self.measure.describe(),
         }
-        steps = hashlib.sha256(str(schedule.steps).encode()).hexdigest()[:12]
-        path = self.folder / f"{schedule.budget}-{steps}-{self.seed}.safetensors"
+        drawn = hashlib.sha256(json.dumps(chain.identity(), sort_keys=True).encode()).hexdigest()[:12]
+        path = self.folder / f"{schedule.budget}-{drawn}.safetensors"
         each = schedule.budget * self.sampling.passes
 
         def update(steps: int) -> None:  # an own sampler's walk has one step, whatever it does inside

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..options import DEFAULT_OBJECTIVE, RACED_BESIDE, STRIDES
+from ..options import DEFAULT_OBJECTIVE, RACED_BESIDE, STRIDES, Variance
 from ..runs.execution import Execution
 from ..runs.folder import RACE, SCHEDULES, Needed, begin
 from ..runs.pulse import Pulse
@@ -24,6 +24,7 @@ from .halving import expected as expected_race
 from .measure import Features, Measure
 from .outcome import Race
 from .sampling import BuiltIn, Sampling
+from .variance import closest, race_variances, rivals
 from .wish import MOST_REFERENCE, Wish
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class Event:
     def expected(self) -> tuple[int, int]:
         """Network evaluations of race and of final measurement, about, besides those of the statistics."""
         wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
-        raced = expected_race(CANDIDATES + len(wish.also), rounds) * sum(wish.budgets)
+        drawn = expected_race(CANDIDATES + len(wish.also), rounds)
+        drawn += wish.race_samples * max(0, len(rivals(self.denoiser, self.sampling, wish.variance)) - 1)
+        raced = drawn * sum(wish.budgets)
         final = expected_finish(wish.samples, wish.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
         return raced * self.sampling.passes, final * self.sampling.passes
 
@@ -108,12 +111,14 @@ class Event:
             base = event._base(statistics)
             field = Field(statistics, max(event.wish.budgets), event.wish.also)
             pulse.doing("Racing candidates")
-            heats, purse = event._race(field, base)
+            arena, purse = event._racing_arena(), event._purse()
+            heats = event._race(arena, field, base, purse)
             winners = {heat.budget: field.named(heat.winner) for heat in heats}
+            base, variances = event._variance(arena, statistics, base, winners, purse)
             schedules = event._schedules(base, field, winners)
             pulse.doing("Measuring the winners again")
             found = event._finish(field, base, schedules, heats, purse)
-            return event._write(found)
+            return event._write(replace(found, variances=variances))
 
     # --- the parts -----------------------------------------------------------------------------------------------------
 
@@ -130,14 +135,14 @@ class Event:
         self.say(f"{self.output / STATISTICS}: {report.sentence()}")
         return statistics
 
-    def _base(self, statistics: Statistics) -> ScheduleSet:
+    def _base(self, statistics: Statistics, variance: Variance | None = None) -> ScheduleSet:
         """Schedules by the objective for samples: raced paths take over what they carry."""
         from ..objectives.band import SamplesPlan
         from ..pipeline import schedules_from
 
         drawn = self.sampling if isinstance(self.sampling, BuiltIn) else BuiltIn()
         plan = SamplesPlan(sampler=drawn.sampler, eta=drawn.eta)
-        return schedules_from(statistics, self.wish.variance, max_budget=max(self.wish.budgets), plan=plan)
+        return schedules_from(statistics, variance or self.wish.variance, max_budget=max(self.wish.budgets), plan=plan)
 
     def _arena(self, real: Samples, features: Features, seed: int) -> Arena:
         from ..evaluate.stream import Conditioning
@@ -161,11 +166,15 @@ class Event:
             batch_size=self.how.batch_size,
         )
 
-    def _race(self, field: Field, base: ScheduleSet) -> tuple[list[Heat], Purse]:
+    def _racing_arena(self) -> Arena:
+        return self._arena(self.choosing, self.measure.of_real(self.choosing)["features"], self.how.seed)
+
+    def _purse(self) -> Purse:
         limit = self.wish.evaluations
-        purse = Purse(None if limit is None else max(0, limit - self.expected()[1]))
-        features = self.measure.of_real(self.choosing)["features"]
-        arena, heats = self._arena(self.choosing, features, self.how.seed), []
+        return Purse(None if limit is None else max(0, limit - self.expected()[1]))
+
+    def _race(self, arena: Arena, field: Field, base: ScheduleSet, purse: Purse) -> list[Heat]:
+        heats = []
         for K in self.wish.budgets:
             runners = {
                 each.name: base.adopt(Schedule(field.process, path, each.name)) for each, path in field.distinct(K)
@@ -173,7 +182,21 @@ class Event:
             heat = race(arena, runners, counts(self.wish.first_samples, self.wish.race_samples), purse)
             self.say(f"{K} steps: {heat.winner} wins over {len(runners) - 1} others after {len(heat.rounds)} rounds")
             heats.append(heat)
-        return heats, purse
+        return heats
+
+    def _variance(
+        self, arena: Arena, statistics: Statistics, base: ScheduleSet, winners: dict[int, Candidate], purse: Purse
+    ) -> tuple[ScheduleSet, tuple[Heat, ...]]:
+        """Schedules to take over from, with the variance that draws the closest samples along the winners' paths."""
+        sets: dict[str, ScheduleSet] = {
+            name: self._base(statistics, name) for name in rivals(self.denoiser, self.sampling, self.wish.variance)
+        }
+        if not sets:
+            return base, ()
+        paths = {K: candidate.path(K) for K, candidate in winners.items()}
+        heats = race_variances(arena, sets, paths, self.wish.race_samples, purse)
+        self.say(f"Variance: {closest(heats)} is the closest along the winners' paths, of {', '.join(sets)}")
+        return sets[closest(heats)], heats
 
     def _schedules(self, base: ScheduleSet, field: Field, winners: dict[int, Candidate]) -> ScheduleSet:
         """The schedule of every number of steps: of the winners, and between them."""

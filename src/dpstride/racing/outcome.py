@@ -38,6 +38,7 @@ class Race:
         evaluations: network evaluations that race and finish took, by part, whoever made them and when.
         notes: what would mislead a reader of the numbers alone.
         files: everything that was written.
+        variances: the race of reverse variances along the winners' paths, for a sampler that takes one.
         real: the first few real data, uint8 [m, C, H, W], where they are images.
     """
 
@@ -50,6 +51,7 @@ class Race:
     evaluations: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
+    variances: tuple[Heat, ...] = ()
     real: Any = ()
 
     def __repr__(self) -> str:
@@ -170,6 +172,7 @@ class Race:
             "reference": finish.reference.to_dict(),
             "entries": [entry.to_dict() for entry in finish.entries.values()],
             "heats": [heat.to_dict() for heat in self.heats],
+            "variances": [heat.to_dict() for heat in self.variances],
             "evaluations": dict(self.evaluations),
             "notes": list(self.notes),
             "findings": list(self.findings),

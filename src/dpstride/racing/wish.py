@@ -26,7 +26,7 @@ class Wish:
     Attributes:
         sampler: by name, or a function (denoiser, schedule, noise) → samples: see `dpstride.racing.sampling`.
         eta: noise of DDIM.
-        variance: reverse variance of ancestral steps; the one that maximises the ELBO when None.
+        variance: reverse variance of ancestral steps; when None those that the model allows race along the winners' paths.
         passes: network evaluations of a sample in every step, for a sampler of your own.
         features: a name or path as `dpstride study` takes them, a `FeatureExtractor`, or "none" for the data's own space; what
             fits the data when None.
