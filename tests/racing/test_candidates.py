@@ -11,7 +11,8 @@ import pytest
 
 import dpstride
 from dpstride import Band, band_costs, solve
-from dpstride.racing.candidates import REFERENCE, Candidate, Field, Weights, between
+from dpstride.objectives.band import REFERENCE
+from dpstride.racing.candidates import Candidate, Field, between
 from dpstride.statistics.artefact import Statistics
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
@@ -29,9 +30,9 @@ def best_by_enumeration(cost: np.ndarray, K: int) -> tuple[int, ...]:
     return min(paths, key=lambda path: sum(cost[t, s] for t, s in itertools.pairwise(path)))
 
 
-def plain_table(statistics: Statistics, weights: Weights) -> np.ndarray:
+def plain_table(statistics: Statistics, band: Band) -> np.ndarray:
     """The cost written out from its definition, number by number."""
-    process, band = statistics.process, weights.band
+    process = statistics.process
     deviation = statistics.data["deviation"]
     u = [math.inf] + [(f / g) ** 2 for f, g in zip(process.f[1:], process.g[1:], strict=True)] + [0.0]
     sigma = [0.0] + [1.0 / (math.sqrt(u[t]) * deviation) for t in range(1, T + 1)]
@@ -41,36 +42,36 @@ def plain_table(statistics: Statistics, weights: Weights) -> np.ndarray:
 
     phi = [sum(weight(r) * (u[r] - u[r + 1]) for r in range(max(s, 1), T + 1)) for s in range(T + 1)]
     M = statistics.squared_error.mean(axis=1)
-    if weights.capped:
+    if band.capped:
         M = np.minimum(M, deviation**2 * statistics.dims)
     cost = np.full((T + 1, T + 1), np.inf)
     for t in range(1, T + 1):
         for s in range(t):
             cost[t, s] = 0.5 * M[t] * (phi[s] - phi[t])
-    if weights.evenness:
+    if band.evenness:
         K = min(REFERENCE, T)
         path = best_by_enumeration(cost, K)
         scale = sum(cost[t, s] for t, s in itertools.pairwise(path))
         for t in range(1, T + 1):
             for s in range(t):
-                cost[t, s] = (1 - weights.evenness) * cost[t, s] / scale + weights.evenness * K * ((t - s) / T) ** 2
+                cost[t, s] = (1 - band.evenness) * cost[t, s] / scale + band.evenness * K * ((t - s) / T) ** 2
     return cost
 
 
 @pytest.mark.parametrize("K", [1, 3, 5, 9])
 @pytest.mark.parametrize(
-    "weights",
+    "band",
     [
-        Weights(),
-        Weights(Band(1.0, 0.2, 6.0), capped=True),
-        Weights(Band(0.5, 0.3, 3.0), capped=True, evenness=0.3),
-        Weights(Band(2.0, 0.0, 20.0), evenness=0.7),
+        Band(),
+        Band(1.0, 0.2, 6.0, capped=True),
+        Band(0.5, 0.3, 3.0, capped=True, evenness=0.3),
+        Band(2.0, 0.0, 20.0, evenness=0.7),
     ],
-    ids=lambda weights: weights.words,
+    ids=lambda band: band.words,
 )
-def test_paths_of_the_family_are_the_best_of_all(statistics: Statistics, weights: Weights, K: int) -> None:
-    cost = plain_table(statistics, weights)
-    found = Field(statistics, T).member(weights).path(K)
+def test_paths_of_the_family_are_the_best_of_all(statistics: Statistics, band: Band, K: int) -> None:
+    cost = plain_table(statistics, band)
+    found = Field(statistics, T).member(band).path(K)
     best = best_by_enumeration(cost, K)
     total = [sum(cost[t, s] for t, s in itertools.pairwise(path)) for path in (found, best)]
     assert total[0] == pytest.approx(total[1], rel=1e-12)
@@ -79,8 +80,8 @@ def test_paths_of_the_family_are_the_best_of_all(statistics: Statistics, weights
 def test_the_first_member_is_the_default_objective_and_full_evenness_gives_even_steps(statistics: Statistics) -> None:
     field = Field(statistics, T)
     solution = solve(band_costs(statistics), T)
-    assert all(field.member(Weights()).path(K) == tuple(solution.path(K)) for K in range(1, T + 1))
-    nearly = field.member(Weights(evenness=1.0 - 1e-9))
+    assert all(field.member(Band()).path(K) == tuple(solution.path(K)) for K in range(1, T + 1))
+    nearly = field.member(Band(evenness=1.0 - 1e-9))
     assert all(nearly.path(K) == dpstride.even_stride(statistics.process, K).steps for K in (1, 2, 3, 4, 6, 12))
 
 
@@ -88,9 +89,9 @@ def test_capped_errors_never_count_more_than_the_data_vary(statistics: Statistic
     errors = statistics.squared_error.copy()
     errors[T] *= 1e6  # mere clipping next to pure noise, say
     garbage = dataclasses.replace(statistics, squared_error=errors)
-    assert Field(garbage, T).member(Weights()).path(4)[1] == T - 1  # a step is wasted on leaving it
-    capped = Field(garbage, T).member(Weights(capped=True)).path(4)
-    assert capped == best_by_enumeration(plain_table(garbage, Weights(capped=True)), 4)
+    assert Field(garbage, T).member(Band()).path(4)[1] == T - 1  # a step is wasted on leaving it
+    capped = Field(garbage, T).member(Band(capped=True)).path(4)
+    assert capped == best_by_enumeration(plain_table(garbage, Band(capped=True)), 4)
     assert capped[1] < T - 1
 
 
@@ -108,19 +109,19 @@ def test_candidates_have_different_names_and_paths_that_start_at_noise_and_end_a
 def test_a_rule_without_room_for_so_many_steps_does_not_race(statistics: Statistics) -> None:
     """The quadratic stride of DDIM ends at 0.8·T, so it has no path of T steps."""
     names = {candidate.name for candidate, _ in Field(statistics, T).distinct(T)}
-    assert names == {Weights().words}  # with every step there is one path
+    assert names == {Band().words}  # with every step there is one path
 
 
 def test_between_two_winners_of_the_family_parameters_lie_between(statistics: Statistics) -> None:
     field = Field(statistics, T)
     winners = {
-        2: field.member(Weights(Band(1.0, 0.1, 10.0))),
-        8: field.member(Weights(Band(2.0, 0.4, 40.0), evenness=0.4)),
+        2: field.member(Band(1.0, 0.1, 10.0)),
+        8: field.member(Band(2.0, 0.4, 40.0, evenness=0.4)),
     }
-    middle = between(winners, field, 4).weights  # half-way in ln K
+    middle = between(winners, field, 4).band  # half-way in ln K
     assert middle is not None
-    assert middle.band.exponent == pytest.approx(1.5)
-    assert (middle.band.low, middle.band.high) == pytest.approx((0.2, 20.0))
+    assert middle.exponent == pytest.approx(1.5)
+    assert (middle.low, middle.high) == pytest.approx((0.2, 20.0))
     assert middle.evenness == pytest.approx(0.2)
     assert between(winners, field, 1) is winners[2]
     assert between(winners, field, 8) is winners[8]
@@ -129,10 +130,10 @@ def test_between_two_winners_of_the_family_parameters_lie_between(statistics: St
 
 def test_between_winners_of_other_kinds_the_nearest_is_taken(statistics: Statistics) -> None:
     field = Field(statistics, T)
-    winners: dict[int, Candidate] = {2: field.named("even"), 8: field.member(Weights())}
+    winners: dict[int, Candidate] = {2: field.named("even"), 8: field.member(Band())}
     assert between(winners, field, 3) is winners[2]
     assert between(winners, field, 5) is winners[8]
-    open_ended = {2: field.member(Weights(Band(1.0, 0.0, math.inf))), 8: field.member(Weights(Band(1.0, 0.1, 9.0)))}
-    inner = between(open_ended, field, 3).weights
+    open_ended = {2: field.member(Band(1.0, 0.0, math.inf)), 8: field.member(Band(1.0, 0.1, 9.0))}
+    inner = between(open_ended, field, 3).band
     assert inner is not None
-    assert (inner.band.low, inner.band.high) == (0.0, math.inf)
+    assert (inner.low, inner.high) == (0.0, math.inf)

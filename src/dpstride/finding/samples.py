@@ -29,11 +29,11 @@ def plan_of(request: Request) -> SamplesPlan:
     from .. import samplers
     from ..objectives.band import Band, SamplesPlan
 
-    given = {} if request.exponent is None else {"exponent": request.exponent}
-    if request.band is not None:
-        given |= dict(zip(("low", "high"), request.band, strict=True))
+    band = Band() if request.band is None else Band(low=request.band[0], high=request.band[1])
+    if request.exponent is not None:
+        band = replace(band, exponent=request.exponent)
     samplers.check_eta(request.eta, request.sampler)
-    return SamplesPlan(Band(**given), request.sampler, request.eta)
+    return SamplesPlan(band, request.sampler, request.eta)
 
 
 def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:

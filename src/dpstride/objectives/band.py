@@ -11,6 +11,15 @@ variance L(t, τ) = ½ M_t (u_τ − u_t), where u = 1/σ² and M_t = E Σ e², 
     L_w(t, s) = ½ M_t (Φ_s − Φ_t),   Φ_s = Σ_{τ >= s} w_τ (u_τ − u_{τ+1}),   u_{T+1} = 0,   w_0 u_0 = 0
 
 the paper's cost with Φ in place of the signal-to-noise ratio, which the solver takes without a table.
+
+Two things can be changed where that sum misleads, and `dpstride.racing` tries them. ``capped`` counts an error beyond the
+data's own variance as that: what an eps network makes of pure noise may be mere clipping, which later steps repair.
+``evenness`` is a share:
+
+    (1 − evenness) L_w(t, s) / C  +  evenness · K₀ ((t − s)/T)²
+
+where C is what the best path of K₀ = 8 steps costs, and 1/K₀ what even steps cost. Equal increments minimise a sum of
+squares, so all evenness gives even steps; both parts fall about as 1/K, so one share serves neighbouring budgets.
 """
 
 from __future__ import annotations
@@ -43,6 +52,8 @@ from .step_costs import StepCosts
 
 Array = npt.NDArray[np.float64]
 UNIT = "nats weighted over a band of noise levels"
+EVENED_UNIT = "shares of what 8 steps cost"
+REFERENCE = 8  # steps at which a path's cost and evenness are put on one scale
 
 
 @dataclass(frozen=True)
@@ -52,15 +63,18 @@ class Band:
     σ = g/f over the data's standard deviation per dimension, so that one band serves images, latents, vectors and signals.
     What lies below ``low`` is not paid for; what lies above ``high`` only as much as it shows at ``high``. An exponent of 0
     with ``low`` = 0 is the ELBO without its decoder; 2 weighs a small error of the variance as the squared Wasserstein distance
-    does.
+    does. ``capped`` counts errors beyond the data's own variance as that; ``evenness`` is the share of even steps in the cost.
     """
 
     exponent: float = 1.3
     low: float = 0.2
     high: float = 20.0
+    capped: bool = False
+    evenness: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in (("exponent", self.exponent), ("low", self.low), ("high", self.high)):
+        numbers = ("exponent", "low", "high", "evenness")
+        for name, value in ((name, getattr(self, name)) for name in numbers):
             if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or math.isnan(value):
                 raise ValueError(f"The band's {name} must be a number, not {value!r:.80}.")
         if not 0.0 <= self.exponent < math.inf:
@@ -73,6 +87,17 @@ class Band:
                 f"The band must begin below its end and not below 0, but it is ({self.low}, {self.high}). Give (low, high), in "
                 "standard deviations of the data."
             )
+
+        if not 0.0 <= self.evenness < 1.0:
+            raise ValueError(
+                f"evenness must be a share from 0 to less than 1, not {self.evenness}. For even steps use even_stride."
+            )
+
+    @property
+    def words(self) -> str:
+        """The band in a table."""
+        told = f"band {self.exponent:.3g}, {self.low:.3g}–{self.high:.3g}"
+        return told + (", capped" if self.capped else "") + (f", {self.evenness:.0%} even" if self.evenness else "")
 
     def weights(self, sigma: Array) -> Array:
         """w at every grid index, [T + 1]; 0 at index 0, and not read at T where σ may be infinite."""
@@ -116,6 +141,9 @@ def band_costs(
     exponent: float = DEFAULT.exponent,
     band: tuple[float, float] = (DEFAULT.low, DEFAULT.high),
     variance: Variance = POSTERIOR,
+    *,
+    capped: bool = False,
+    evenness: float = 0.0,
 ) -> StepCosts:
     """Return the cost L_w[t, s] of every step for the quality of samples, in nats weighted over a band of noise levels.
 
@@ -124,31 +152,41 @@ def band_costs(
         exponent: p of the weight w(σ) = σ^p; see `Band`.
         band: (low, high), the noise levels that count, in standard deviations of the data.
         variance: reverse variance of the divergences L(t, s), whatever variance samples; others than `posterior` make a table.
+        capped: count errors beyond the data's own variance as that; for the `posterior` form.
+        evenness: share of even steps in the cost, from 0 to less than 1; then it is no longer in nats.
 
     Of paths with equal cost, such as those that differ below the band alone, the solver takes that with the smallest s first.
     """
-    chosen = Band(exponent, *_ends(band))
+    chosen = Band(exponent, *_ends(band), capped=capped, evenness=evenness)
     deviation = data_deviation(statistics)
-    lines = table = None
+    costs: Lines | Array
     if variance == POSTERIOR:
         weights = statistics.squared_error.mean(axis=1)
+        if capped:
+            weights = np.minimum(weights, deviation**2 * statistics.dims)
         levels = band_levels(statistics.process, chosen, deviation)
-        lines = Lines(levels, weights, 0.5 * weights * (levels[1] - levels))
+        costs = Lines(levels, weights, 0.5 * weights * (levels[1] - levels))
+    elif capped:
+        raise ValueError(f"Only the {POSTERIOR!r} form has errors to cap. Leave capped or variance={variance!r} out.")
     else:
-        table = weighted_table(
+        costs = weighted_table(
             elbo_costs(statistics, variance).L, chosen.weights(relative_sigma(statistics.process, deviation))
         )
+    if evenness:
+        costs = mixed_with_evenness(costs, evenness)
     return StepCosts(
         process=statistics.process,
         dims=statistics.dims,
-        table=table,
-        lines=lines,
-        unit=UNIT,
+        table=None if isinstance(costs, Lines) else costs,
+        lines=costs if isinstance(costs, Lines) else None,
+        unit=EVENED_UNIT if evenness else UNIT,
         options={
             "objective": SAMPLES,
             "exponent": float(exponent),
             "band": [chosen.low, chosen.high],
             "divergence": variance,
+            **({"capped": True} if capped else {}),
+            **({"evenness": float(evenness)} if evenness else {}),
         },
         provenance=provenance_of(statistics),
     )
@@ -184,7 +222,7 @@ class SamplesPlan:
         The variance of ancestral steps matters as much as the path: left out, it is the one that maximises the ELBO.
         """
         likelihood = elbo_costs(statistics, variance or SAMPLES_VARIANCE, decoder)
-        costs = band_costs(statistics, self.band.exponent, (self.band.low, self.band.high))
+        costs = costs_over(self.band, statistics)
         scored = CostOptions.from_dict(likelihood.options).to_dict()
         return replace(
             costs,
@@ -192,6 +230,24 @@ class SamplesPlan:
             fitted=likelihood.fitted,
             options={**scored, **costs.options, "sampler": self.sampler, "eta": float(self.eta)},
         )
+
+
+def costs_over(band: Band, statistics: Statistics) -> StepCosts:
+    """Return `band_costs` of a band as a value."""
+    ends = (band.low, band.high)
+    return band_costs(statistics, band.exponent, ends, capped=band.capped, evenness=band.evenness)
+
+
+def mixed_with_evenness(costs: Lines | Array, share: float) -> Array:
+    """Costs and evenness of steps as one table; see the head of this file."""
+    from ..solver import solve
+
+    L = costs.table() if isinstance(costs, Lines) else costs
+    T = len(L) - 1
+    K = min(REFERENCE, T)
+    least = solve(costs, K).cost(K)
+    steps = np.subtract.outer(np.arange(T + 1.0), np.arange(T + 1.0)) / T
+    return np.asarray((1.0 - share) / (least if least > 0.0 else 1.0) * L + share * K * steps**2)
 
 
 def weighted_table(L: Array, weights: Array) -> Array:
