@@ -99,11 +99,11 @@ class Tables:
 
     @property
     def choosing(self) -> dpstride.MaskedStatistics:
-        return dpstride.MaskedStatistics.load(self.folder / "find" / "statistics.safetensors")
+        return dpstride.MaskedStatistics.load(self.folder / "find" / "statistics.safetensors").filled()
 
     @property
     def scoring(self) -> dpstride.MaskedStatistics:
-        return dpstride.MaskedStatistics.load(self.folder / "find" / "heldout.safetensors")
+        return dpstride.MaskedStatistics.load(self.folder / "find" / "heldout.safetensors").filled()
 
     def budgets(self, there: list[int]) -> list[int]:
         return sorted({K for K in (*COLUMNS[1:], self.schedules.length) if K in there})

@@ -68,6 +68,7 @@ _HOME = {
     "MaskedDenoiser": "masked.denoiser",
     "Tokens": "masked.tokens",
     "estimate_masked": "masked.estimate",
+    "estimate_masked_adaptively": "masked.adaptive",
     "MaskedStatistics": "masked.statistics",
     "MaskedSchedule": "masked.schedule",
     "BinomialSchedule": "masked.schedule",
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
     from .integrations.masked_lm import load_masked_lm as load_masked_lm
+    from .masked.adaptive import estimate_masked_adaptively as estimate_masked_adaptively
     from .masked.comparison import MaskedComparison as MaskedComparison
     from .masked.comparison import compare_masked as compare_masked
     from .masked.costs import MaskedCosts as MaskedCosts

@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from ..masked.statistics import MaskedStatistics
     from ..masked.tokens import Tokens
 
-USES = (
-    "max_budget",
-    "budgets",
-    "tolerance",
-    "check",
-)  # of a request; the last two change nothing where all is evaluated
+USES = ("max_budget", "budgets", "tolerance", "check")  # of a request; tokens have no description to check
+USUAL_COUNTS = 20  # that an adaptive estimate evaluates
 
 
 @dataclass(frozen=True)
@@ -56,8 +52,13 @@ class MaskedJob:
         )
 
     def evaluations(self) -> tuple[int, str]:
-        """Count network evaluations."""
-        return int(self.choosing.sizes.max()) * (len(self.choosing) + len(self.scoring)), ""
+        """Count network evaluations; those of an adaptive estimate are about what is usual."""
+        from ..masked.adaptive import ALL
+
+        length, samples = int(self.choosing.sizes.max()), len(self.choosing) + len(self.scoring)
+        if self.request.tolerance is None or length <= ALL:
+            return length * samples, ""
+        return USUAL_COUNTS * samples, "about "
 
     def seconds_per_evaluation(self) -> float:
         """Time a few evaluations of the same work."""
@@ -105,8 +106,13 @@ def prepare_asked(
         if budget is not None:
             whole_number(budget, f"Numbers of rounds must be whole numbers from 1 to {length}", 1, length)
     notes = _shared_note(choosing, scoring) if asked.heldout is not None else ()
-    run = record(identity_of_run(loaded, (choosing, scoring), how.seed, {"max_budget": request.max_budget}))
+    run = record(identity_of_run(loaded, (choosing, scoring), how.seed, _options(request)))
     return MaskedJob(loaded, choosing, scoring, output, request, how=how, record=run, notes=notes, say=say)
+
+
+def _options(request: Request) -> dict[str, Any]:
+    counts = {"every_step": True} if request.tolerance is None else {"tolerance": request.tolerance}
+    return {"max_budget": request.max_budget, **counts}
 
 
 def identity_of_run(
@@ -131,19 +137,23 @@ def identity_of_run(
 def _run(job: MaskedJob) -> Found:
     from ..masked.comparison import compare_masked, shown_budgets
     from ..masked.costs import masked_schedules
+    from ..masked.estimate import estimate_masked
     from ..report.masked import save_masked_figures
     from ..report.masked_page import write_masked_page
     from ..runs.writing import write_text
 
     output = job.output
     job.doing("Evaluating the network on data that choose the schedules")
-    choosing = _estimate(job, STATISTICS, job.choosing)
+    choosing = _choosing(job)
     job.doing("Solving for every number of rounds")
     schedules = masked_schedules(choosing, job.request.max_budget)
     schedules = replace(schedules, provenance={**schedules.provenance, "run": job.record.id})
     schedules.save(output / SCHEDULES)
     job.doing("Evaluating the network on held-out data")
-    scoring = _estimate(job, HELDOUT, job.scoring, choosing.process.length)
+    scoring = estimate_masked(
+        job.source.denoiser, job.scoring, seed=job.how.seed + 1, batch_size=job.how.batch_size,
+        length=choosing.process.length, counts=choosing.evaluated, progress=job.how.progress, checkpoint=output / HELDOUT,
+    ).filled()  # fmt: skip
     job.doing("Comparing schedules")
     budgets = {*shown_budgets(schedules.budgets), *(job.request.budgets or ())}
     comparison = compare_masked(schedules, scoring, choosing, budgets)
@@ -159,18 +169,19 @@ def _run(job: MaskedJob) -> Found:
     return _found(job, schedules, comparison, files)
 
 
-def _estimate(job: MaskedJob, name: str, data: Tokens, length: int | None = None) -> MaskedStatistics:
+def _choosing(job: MaskedJob) -> MaskedStatistics:
+    """Statistics that choose, from few counts where a tolerance allows it."""
+    from ..masked.adaptive import estimate_masked_adaptively
     from ..masked.estimate import estimate_masked
 
-    return estimate_masked(
-        job.source.denoiser,
-        data,
-        seed=job.how.seed + (name == HELDOUT),
-        batch_size=job.how.batch_size,
-        length=length,
-        progress=job.how.progress,
-        checkpoint=job.output / name,
-    )
+    given: dict[str, Any] = {"seed": job.how.seed, "batch_size": job.how.batch_size, "progress": job.how.progress}
+    given["checkpoint"] = job.output / STATISTICS
+    if job.request.tolerance is None:
+        return estimate_masked(job.source.denoiser, job.choosing, **given)
+    found = estimate_masked_adaptively(job.source.denoiser, job.choosing, tolerance=job.request.tolerance, **given)
+    if found.evaluated is not None:
+        job.say(f"{job.output / STATISTICS}: {len(found.evaluated)} of {found.process.T:,} counts of masked tokens")
+    return found
 
 
 def _found(job: MaskedJob, schedules: MaskedScheduleSet, comparison: MaskedComparison, files: list[Path]) -> Found:

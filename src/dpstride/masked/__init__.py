@@ -6,6 +6,7 @@ Generation starts from n masks and reveals some tokens in each of K rounds, so a
     denoiser.py    2  network → probabilities of masked tokens
     tokens.py      2  data: sequences, what is always known of them, what stays masked, and padding
     estimate.py    3  one network pass per (count, batch) → statistics, by passes.py
+    adaptive.py    3  the same at few counts, with lines between
     statistics.py  3  c_t of every sample; saved and loaded
     schedule.py    4  counts of K rounds, or times in (0, 1]; strides.py: hand-made ones
     costs.py       6  (t − s) c_t as lines for `solve`; of chains by counts and by times

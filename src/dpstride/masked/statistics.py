@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class MaskedStatistics:
             of them masked, rounded half up.
         sequence: [N], the sequence that a sample is of; standard errors take sequences for independent.
         identity: model, data, seed and behaviour, by which the work is known again.
+        evaluated: the counts that the network ran at, where lines join them (`filled`); None where it ran at all.
     """
 
     process: MaskedProcess
@@ -41,6 +42,7 @@ class MaskedStatistics:
     sizes: Integers
     sequence: Integers
     identity: dict[str, Any] = field(default_factory=dict)
+    evaluated: Integers | None = None
 
     def __repr__(self) -> str:
         name = printable(str(self.model.get("name")), 60)
@@ -72,8 +74,26 @@ class MaskedStatistics:
         """Number of masked tokens of every sample at some grid indices [T + 1, N]."""
         return scale_counts(self.process.counts[indices][:, None], self.process.length, self.sizes)
 
+    def filled(self) -> MaskedStatistics:
+        """Statistics of every count: each sample's c_t on lines between the counts that are there.
+
+        Below the first the line from it to one of twice as many (or the last) goes on, down to 0 at most.
+        """
+        process, counts = MaskedProcess(self.process.length), self.process.counts
+        if self.process.T == process.T:
+            return self
+        nats = np.stack([np.interp(process.counts, counts[1:], row[1:]) for row in self.nats.T], axis=1)
+        first, second = counts[1], counts[min(np.searchsorted(counts, 2 * counts[1]), self.process.T)]
+        slope = (nats[second] - nats[first]) / max(second - first, 1)
+        below = nats[first] - (first - process.counts[:first, None]) * slope
+        nats[:first] = np.where(below.mean(axis=1, keepdims=True) < 0.0, 0.0, below)
+        nats[0] = 0.0
+        return replace(self, process=process, nats=nats, evaluated=counts[1:])
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to ``path`` (safetensors with JSON metadata), atomically."""
+        """Write to ``path`` (safetensors with JSON metadata), atomically; only what was evaluated is kept in files."""
+        if self.evaluated is not None:
+            raise ValueError("These statistics are filled in between counts. Save those that were evaluated.")
         header = {
             "format": FORMAT,
             "format_version": str(FORMAT_VERSION),

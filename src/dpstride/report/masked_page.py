@@ -53,7 +53,9 @@ class SavedMasked:
                     f"{home}: holds no {name}. Name the folder that `dpstride find` wrote for a model of tokens (-o)."
                 )
         schedules = MaskedScheduleSet.load(home / "schedules.json")
-        choosing, heldout = (MaskedStatistics.load(home / f"{name}.safetensors") for name in ("statistics", "heldout"))
+        choosing, heldout = (
+            MaskedStatistics.load(home / f"{name}.safetensors").filled() for name in ("statistics", "heldout")
+        )
         found = comparison or replace(
             compare_masked(schedules, heldout, choosing, shown_budgets(schedules.budgets)), warnings=_warnings(home)
         )
@@ -151,20 +153,20 @@ def _other_paths(saved: SavedMasked, budgets: Sequence[int]) -> dict[str, Any]:
 
 def _profile(heldout: MaskedStatistics) -> dict[str, Any]:
     """Bits of a masked token at every count that was evaluated."""
-    return {
-        "counts": pack(heldout.process.counts[1:], "u4"),
-        "bits": pack(heldout.mean_nats[1:] / LN2, "f4"),
-    }
+    counts = heldout.process.counts[1:] if heldout.evaluated is None else heldout.evaluated
+    return {"counts": pack(counts, "u4"), "bits": pack(heldout.mean_nats[counts] / LN2, "f4")}
 
 
 def _facts(saved: SavedMasked) -> list[tuple[str, str]]:
     """Facts that a reader asks for first: the model, the data, the samples used, the uncertainty."""
     run, length, ids = saved.run, saved.schedules.length, _vocabulary(saved)
     data, heldout = (f" of {run.data}", f": {run.heldout}") if run else ("", "")
+    found = saved.choosing.evaluated
+    counts = "" if found is None else f"; evaluated at {len(found)} of {length:,} counts, with lines between"
     sizes = f"{length:,} tokens each" if saved.choosing.equal else f"up to {length:,} tokens"
     return [
         ("Model", f"{saved.comparison.model.get('name')}: masked diffusion" + (f", {ids:,} token ids" if ids else "")),
-        ("Costs", "tokens revealed in random order, those of one round independently"),
+        ("Costs", f"tokens revealed in random order, those of one round independently{counts}"),
         ("Schedules chosen on", f"{saved.choosing.samples:,} samples{data}, {sizes}"),
         ("Scored on", f"{saved.heldout.samples:,} other samples{heldout}; ± is one standard error over them"),
     ]
