@@ -22,6 +22,10 @@ SETTINGS = (
     Band(1.0, 0.2, 20.0),
     Band(1.5, 0.2, 20.0),
     Band(1.6, 0.1, 20.0),
+    Band(evenness=0.3),
+    Band(cap=1.0),
+    Band(cap=1.5, evenness=0.3),
+    Band(cap=1.5, evenness=0.5),
 )
 COUNT, SEED = 256, 7
 

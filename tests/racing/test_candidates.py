@@ -42,8 +42,7 @@ def plain_table(statistics: Statistics, band: Band) -> np.ndarray:
 
     phi = [sum(weight(r) * (u[r] - u[r + 1]) for r in range(max(s, 1), T + 1)) for s in range(T + 1)]
     M = statistics.squared_error.mean(axis=1)
-    if band.capped:
-        M = np.minimum(M, deviation**2 * statistics.dims)
+    M = np.minimum(M, band.cap * deviation**2 * statistics.dims)
     cost = np.full((T + 1, T + 1), np.inf)
     for t in range(1, T + 1):
         for s in range(t):
@@ -63,8 +62,8 @@ def plain_table(statistics: Statistics, band: Band) -> np.ndarray:
     "band",
     [
         Band(),
-        Band(1.0, 0.2, 6.0, capped=True),
-        Band(0.5, 0.3, 3.0, capped=True, evenness=0.3),
+        Band(1.0, 0.2, 6.0, cap=1.0),
+        Band(0.5, 0.3, 3.0, cap=1.0, evenness=0.3),
         Band(2.0, 0.0, 20.0, evenness=0.7),
     ],
     ids=lambda band: band.words,
@@ -90,8 +89,8 @@ def test_capped_errors_never_count_more_than_the_data_vary(statistics: Statistic
     errors[T] *= 1e6  # mere clipping next to pure noise, say
     garbage = dataclasses.replace(statistics, squared_error=errors)
     assert Field(garbage, T).member(Band()).path(4)[1] == T - 1  # a step is wasted on leaving it
-    capped = Field(garbage, T).member(Band(capped=True)).path(4)
-    assert capped == best_by_enumeration(plain_table(garbage, Band(capped=True)), 4)
+    capped = Field(garbage, T).member(Band(cap=1.0)).path(4)
+    assert capped == best_by_enumeration(plain_table(garbage, Band(cap=1.0)), 4)
     assert capped[1] < T - 1
 
 
@@ -137,3 +136,18 @@ def test_between_winners_of_other_kinds_the_nearest_is_taken(statistics: Statist
     inner = between(open_ended, field, 3).band
     assert inner is not None
     assert (inner.low, inner.high) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"cap": 0.0}, "cap must be a positive"), ({"evenness": 1.0}, "evenness must be a share")]
+)
+def test_wrong_caps_and_shares_are_refused(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Band(**wrong)  # type: ignore[arg-type]
+
+
+def test_costs_of_another_variance_have_no_errors_to_cap(statistics: Statistics) -> None:
+    with pytest.raises(ValueError, match="Only the 'posterior' form has errors to cap"):
+        band_costs(statistics, variance="optimal", cap=1.0)
+    evened = band_costs(statistics, variance="optimal", evenness=1.0 - 1e-9)
+    assert tuple(solve(evened, 4).path(4)) == dpstride.even_stride(statistics.process, 4).steps

@@ -12,8 +12,9 @@ variance L(t, τ) = ½ M_t (u_τ − u_t), where u = 1/σ² and M_t = E Σ e², 
 
 the paper's cost with Φ in place of the signal-to-noise ratio, which the solver takes without a table.
 
-Two things can be changed where that sum misleads, and `dpstride.racing` tries them. ``capped`` counts an error beyond the
-data's own variance as that: what an eps network makes of pure noise may be mere clipping, which later steps repair.
+Two things can be changed where that sum misleads, and `dpstride.racing` tries them. ``cap`` bounds an
+error by so many times the data's own variance: what an eps network makes of pure noise may be mere clipping, which later
+steps repair.
 ``evenness`` is a share:
 
     (1 − evenness) L_w(t, s) / C  +  evenness · K₀ ((t − s)/T)²
@@ -63,17 +64,17 @@ class Band:
     σ = g/f over the data's standard deviation per dimension, so that one band serves images, latents, vectors and signals.
     What lies below ``low`` is not paid for; what lies above ``high`` only as much as it shows at ``high``. An exponent of 0
     with ``low`` = 0 is the ELBO without its decoder; 2 weighs a small error of the variance as the squared Wasserstein distance
-    does. ``capped`` counts errors beyond the data's own variance as that; ``evenness`` is the share of even steps in the cost.
+    does. Errors count as at most ``cap`` times the data's own variance; ``evenness`` is the share of even steps in the cost.
     """
 
     exponent: float = 1.3
     low: float = 0.2
     high: float = 20.0
-    capped: bool = False
+    cap: float = math.inf
     evenness: float = 0.0
 
     def __post_init__(self) -> None:
-        numbers = ("exponent", "low", "high", "evenness")
+        numbers = ("exponent", "low", "high", "cap", "evenness")
         for name, value in ((name, getattr(self, name)) for name in numbers):
             if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or math.isnan(value):
                 raise ValueError(f"The band's {name} must be a number, not {value!r:.80}.")
@@ -88,6 +89,10 @@ class Band:
                 "standard deviations of the data."
             )
 
+        if not self.cap > 0.0:
+            raise ValueError(
+                f"cap must be a positive multiple of the data's variance, not {self.cap}. Leave it out for none."
+            )
         if not 0.0 <= self.evenness < 1.0:
             raise ValueError(
                 f"evenness must be a share from 0 to less than 1, not {self.evenness}. For even steps use even_stride."
@@ -97,7 +102,11 @@ class Band:
     def words(self) -> str:
         """The band in a table."""
         told = f"band {self.exponent:.3g}, {self.low:.3g}–{self.high:.3g}"
-        return told + (", capped" if self.capped else "") + (f", {self.evenness:.0%} even" if self.evenness else "")
+        return (
+            told
+            + (f", cap {self.cap:.3g}" if self.cap < math.inf else "")
+            + (f", {self.evenness:.0%} even" if self.evenness else "")
+        )
 
     def weights(self, sigma: Array) -> Array:
         """w at every grid index, [T + 1]; 0 at index 0, and not read at T where σ may be infinite."""
@@ -142,7 +151,7 @@ def band_costs(
     band: tuple[float, float] = (DEFAULT.low, DEFAULT.high),
     variance: Variance = POSTERIOR,
     *,
-    capped: bool = False,
+    cap: float = math.inf,
     evenness: float = 0.0,
 ) -> StepCosts:
     """Return the cost L_w[t, s] of every step for the quality of samples, in nats weighted over a band of noise levels.
@@ -152,22 +161,21 @@ def band_costs(
         exponent: p of the weight w(σ) = σ^p; see `Band`.
         band: (low, high), the noise levels that count, in standard deviations of the data.
         variance: reverse variance of the divergences L(t, s), whatever variance samples; others than `posterior` make a table.
-        capped: count errors beyond the data's own variance as that; for the `posterior` form.
+        cap: count errors as at most so many times the data's own variance; for the `posterior` form.
         evenness: share of even steps in the cost, from 0 to less than 1; then it is no longer in nats.
 
     Of paths with equal cost, such as those that differ below the band alone, the solver takes that with the smallest s first.
     """
-    chosen = Band(exponent, *_ends(band), capped=capped, evenness=evenness)
+    chosen = Band(exponent, *_ends(band), cap=cap, evenness=evenness)
     deviation = data_deviation(statistics)
     costs: Lines | Array
     if variance == POSTERIOR:
         weights = statistics.squared_error.mean(axis=1)
-        if capped:
-            weights = np.minimum(weights, deviation**2 * statistics.dims)
+        weights = np.minimum(weights, cap * deviation**2 * statistics.dims)
         levels = band_levels(statistics.process, chosen, deviation)
         costs = Lines(levels, weights, 0.5 * weights * (levels[1] - levels))
-    elif capped:
-        raise ValueError(f"Only the {POSTERIOR!r} form has errors to cap. Leave capped or variance={variance!r} out.")
+    elif cap < math.inf:
+        raise ValueError(f"Only the {POSTERIOR!r} form has errors to cap. Leave cap or variance={variance!r} out.")
     else:
         costs = weighted_table(
             elbo_costs(statistics, variance).L, chosen.weights(relative_sigma(statistics.process, deviation))
@@ -185,7 +193,7 @@ def band_costs(
             "exponent": float(exponent),
             "band": [chosen.low, chosen.high],
             "divergence": variance,
-            **({"capped": True} if capped else {}),
+            **({"cap": float(cap)} if cap < math.inf else {}),
             **({"evenness": float(evenness)} if evenness else {}),
         },
         provenance=provenance_of(statistics),
@@ -235,7 +243,7 @@ class SamplesPlan:
 def costs_over(band: Band, statistics: Statistics) -> StepCosts:
     """Return `band_costs` of a band as a value."""
     ends = (band.low, band.high)
-    return band_costs(statistics, band.exponent, ends, capped=band.capped, evenness=band.evenness)
+    return band_costs(statistics, band.exponent, ends, cap=band.cap, evenness=band.evenness)
 
 
 def mixed_with_evenness(costs: Lines | Array, share: float) -> Array:

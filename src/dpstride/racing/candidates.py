@@ -1,6 +1,6 @@
 """Paths that race: a family of objectives for samples, hand-made and published strides, and the ELBO's path.
 
-The family is the objective for samples with other weights of noise levels, with capped errors and mixed with evenness (see
+The family is the objective for samples with other weights of noise levels, with errors capped and mixed with evenness (see
 `objectives.band`). Every member is a sum over steps, so the exact best path of every budget comes from it.
 """
 
@@ -37,11 +37,11 @@ FAMILY = (
     Band(1.3, 0.1, 10.0),
     Band(1.6, 0.1, 20.0),
     Band(2.0, 0.2, 20.0),
-    Band(capped=True),
-    Band(1.0, 0.2, 6.0, capped=True),
-    Band(1.6, 0.1, 10.0, capped=True),
-    Band(evenness=0.5),
-    Band(capped=True, evenness=0.5),
+    Band(cap=1.0),
+    Band(1.0, 0.2, 6.0, cap=1.0),
+    Band(1.6, 0.1, 10.0, cap=1.0),
+    Band(evenness=0.3),
+    Band(cap=1.5, evenness=0.5),
     Band(2.0, 0.2, 20.0, evenness=0.5),
 )
 
@@ -135,7 +135,7 @@ def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candida
     else:
         share = math.log(budget / below) / math.log(above / below)
         first, last = winners[below].band, winners[above].band
-        if first is not None and last is not None and first.capped == last.capped:
+        if first is not None and last is not None and first.cap == last.cap:
             return field.member(part_way(first, last, share))
         found = winners[below if share < 0.5 else above]
     with suppress(ValueError):
@@ -157,4 +157,4 @@ def part_way(first: Band, last: Band, share: float) -> Band:
         for a, b in ((first.low, last.low), (first.high, last.high))
     )
     exponent, evenness = between(first.exponent, last.exponent), between(first.evenness, last.evenness)
-    return Band(exponent, low, high, capped=first.capped, evenness=evenness)
+    return Band(exponent, low, high, cap=first.cap, evenness=evenness)
