@@ -22,6 +22,7 @@ from .measure import Indices, Measured
 SIGMAS = 3.0  # standard errors that decide
 FEW = 8  # samples, below which their spread is hardly known
 _TAIL = float(norm.sf(SIGMAS))
+Reading = tuple[Measured, int]
 LEAST_OVERLAP = 1.0  # of log-SNR ranges, for a comparison
 
 
@@ -51,20 +52,30 @@ class Difference:
         return self.mean + sigmas * self.deciding_error
 
 
-def difference(
-    first: tuple[Measured, int], second: tuple[Measured, int], levels: Indices, draws: int
-) -> Difference | None:
-    """Cost of ``second`` above ``first`` (each a reading of what was measured), or None where they hardly overlap."""
+def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, few: bool = False) -> Difference | None:
+    """Cost of ``second`` above ``first`` (each a reading of what was measured), or None where they hardly overlap.
+
+    ``few`` looks at some of the levels only, of each its own; ``beside`` was measured at all of them. What is drawn as
+    straight lines between levels is how far each of the two is above it, not their errors themselves: grids of different
+    processes do not have the same noise levels, and chords of a curve from other places differ by more than is looked for.
+    """
     (at_first, errors_first), (at_second, errors_second) = (
-        measured.of(reading, levels, draws) for measured, reading in (first, second)
+        _tamed(*measured.of(reading, measured.few if few else measured.levels, draws))
+        for measured, reading in (first, second)
     )
+    baseline = _tamed(*beside[0].of(beside[1], beside[0].levels, draws))
     low, high = max(at_first[0], at_second[0]), min(at_first[-1], at_second[-1])
     if high - low < LEAST_OVERLAP:
         return None
     nodes = np.unique(np.concatenate([[low, high], at_first, at_second]))
     nodes = nodes[(nodes >= low) & (nodes <= high)]
     samples = np.arange(draws) % len(first[0].meter.data)
-    return paired(area(at_first, errors_first, nodes), area(at_second, errors_second, nodes), samples)
+    above = [
+        _area(at, errors - _at(at, *baseline), nodes)
+        for at, errors in ((at_first, errors_first), (at_second, errors_second))
+    ]
+    cost = _area(at_first, errors_first, nodes)
+    return paired(cost, cost + above[1] - above[0], samples)
 
 
 def paired(first: Array, second: Array, samples: Indices) -> Difference | None:
@@ -92,6 +103,16 @@ def _error(values: Array) -> float:
 
 def area(at: Array, errors: Array, nodes: Array) -> Array:
     """Bits/dim [draws]: half the area under errors [levels, draws] over log-SNR, by straight lines."""
-    tamed = np.where(errors.mean(axis=1, keepdims=True) > 1.0, 1.0, errors)
-    values = np.stack([np.interp(nodes, at, column) for column in tamed.T], axis=1)
-    return np.asarray(0.5 * np.trapezoid(values, nodes, axis=0) / math.log(2.0))
+    return _area(*_tamed(at, errors), nodes)
+
+
+def _tamed(at: Array, errors: Array) -> tuple[Array, Array]:
+    return at, np.where(errors.mean(axis=1, keepdims=True) > 1.0, 1.0, errors)
+
+
+def _area(at: Array, values: Array, nodes: Array) -> Array:
+    return np.asarray(0.5 * np.trapezoid(_at(nodes, at, values), nodes, axis=0) / math.log(2.0))
+
+
+def _at(nodes: Array, at: Array, values: Array) -> Array:
+    return np.stack([np.interp(nodes, at, column) for column in values.T], axis=1)

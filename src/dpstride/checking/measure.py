@@ -27,6 +27,7 @@ from ..statistics.noise import standard_normal
 from .description import Array, Inputs, Reading
 
 Indices = npt.NDArray[np.int64]
+NEAR = 0.5  # of log-SNR: so far beyond its ends a process still has a level
 
 
 class Meter:
@@ -96,6 +97,19 @@ class Measured:
         self.index: Indices = 1 + np.array([int(np.abs(log_snr - target).argmin()) for target in meter.targets])
         self.log_snr = inputs.log_snr[self.index]
         self.errors = np.full((len(meter.readings), len(self.index), meter.draws), np.nan)
+
+    @property
+    def levels(self) -> Indices:
+        """All noise levels."""
+        return np.arange(len(self.index))
+
+    @property
+    def few(self) -> Indices:
+        """Some of the levels, for a first look: of those that its own process has, which may not go so near to clean data."""
+        targets, own = self.meter.targets, self.inputs.log_snr[1:]
+        inside = self.levels[(targets <= own.max() + NEAR) & (targets >= own.min() - NEAR)]
+        inside = inside if len(inside) > 1 else self.levels
+        return inside[1::3] if len(inside) > 6 else inside
 
     def ensure(self, levels: Indices, draws: int) -> None:
         """Run the network wherever it has not yet at these levels and the first ``draws`` draws."""

@@ -19,7 +19,6 @@ from .measure import Indices, Measured, Meter
 
 MARGIN = 0.005  # bits/dim: a description is not called better for less
 MATTERS = 0.02  # bits/dim: what is closer than this need not be told apart
-COARSE = slice(1, None, 3)  # of the levels, for the first look
 SAME = 1e-6  # bits/dim: the change makes no difference to the network
 FINALISTS = 6  # ways to feed the network that are measured in full
 ROUNDS = 3
@@ -60,7 +59,6 @@ class Search:
     ) -> None:
         self.meter, self.facts, self.changes, self.told = meter, facts, tuple(changes), told
         self.levels: Indices = np.arange(len(meter.targets))
-        self.coarse = self.levels[COARSE] if len(self.levels) > 6 else self.levels
         self.refused: dict[str, str] = {}
         self.costs: dict[str, Difference] = {}
         self.draws = self.least_draws = min(draws, meter.draws)
@@ -96,14 +94,14 @@ class Search:
         """The simplest of the descriptions that do best, or ``current``; and those that cannot be told from it."""
         fed = [(current.measured, current.changes), *self._fed(current)]
         arms = [self._arm(current, *each, reading) for each in fed for reading in range(len(self.meter.readings))]
-        kept = self._kept(current, arms, self.coarse, self.first_draws)
+        kept = self._kept(current, arms, self.first_draws, few=True)
         same = [arm for arm in kept if self._is_same(current, arm)]
         kept = self._finalists(current, [arm for arm in kept if arm not in same])
         settled: list[Arm] = []
         while True:
             current.measured.ensure(self.levels, self.draws)
             kept = [arm for arm in kept if arm is current or self._is_measured(arm)]
-            kept = self._kept(current, kept, self.levels, self.draws)
+            kept = self._kept(current, kept, self.draws)
             leader = self._leader(current, kept)
             done = [arm for arm in kept if arm is not current and arm is not leader and self._settled(leader, arm)]
             settled += done
@@ -145,7 +143,7 @@ class Search:
             key = id(current.measured.inputs), change.label
             measured = self.fed.setdefault(key, Measured(self.meter, inputs))
             try:
-                measured.ensure(self.coarse, self.first_draws)
+                measured.ensure(measured.few, self.first_draws)
             except Exception as error:
                 self._note_refusal(change.label, error)
                 continue
@@ -159,16 +157,17 @@ class Search:
         same = measured is current.measured and reading == current.reading
         return current if same else Arm(measured, reading, changes)
 
-    def _kept(self, current: Arm, arms: list[Arm], levels: Indices, draws: int) -> list[Arm]:
+    def _kept(self, current: Arm, arms: list[Arm], draws: int, few: bool = False) -> list[Arm]:
         """Arms that are not clearly worse than the leader; ``current`` is always among them."""
-        costs = {id(arm): difference(current.pair, arm.pair, levels, draws) for arm in arms}
+        beside = current.pair
+        costs = {id(arm): difference(beside, arm.pair, draws, beside=beside, few=few) for arm in arms}
         possible = [arm for arm in arms if costs[id(arm)] is not None]
         if not current.changes and current.reading == self.declared_reading:
             self._note_costs(current, possible, costs)
         leader = min(possible, key=lambda arm: _mean(costs[id(arm)]))
         kept = []
         for arm in possible:
-            behind = difference(leader.pair, arm.pair, levels, draws)
+            behind = difference(leader.pair, arm.pair, draws, beside=beside, few=few)
             if arm is current or arm is leader or (behind is not None and behind.at_least(SIGMAS) <= MATTERS / 4):
                 kept.append(arm)
         return kept
@@ -184,7 +183,7 @@ class Search:
         """Arms of the few ways to feed the network that look best."""
         rank: dict[int, float] = {}
         for arm in arms:
-            cost = difference(current.pair, arm.pair, self.coarse, self.first_draws)
+            cost = self._first_look(current, arm)
             rank[id(arm.measured)] = min(rank.get(id(arm.measured), np.inf), _mean(cost))
         allowed = {*sorted(rank, key=lambda key: rank[key])[:FINALISTS], id(current.measured)}
         arms = [arm for arm in arms if id(arm.measured) in allowed]
@@ -206,12 +205,15 @@ class Search:
         return min(arms, key=lambda arm: _mean(self._difference(current, arm)) if arm is not current else 0.0)
 
     def _difference(self, first: Arm, second: Arm) -> Difference | None:
-        return difference(first.pair, second.pair, self.levels, self.draws)
+        return difference(first.pair, second.pair, self.draws, beside=first.pair)
+
+    def _first_look(self, current: Arm, arm: Arm) -> Difference | None:
+        return difference(current.pair, arm.pair, self.first_draws, beside=current.pair, few=True)
 
     def _is_same(self, current: Arm, arm: Arm) -> bool:
         if arm is current or arm.reading != current.reading:
             return False
-        found = difference(current.pair, arm.pair, self.coarse, self.first_draws)
+        found = self._first_look(current, arm)
         return found is not None and abs(found.mean) + found.standard_error < SAME
 
     def _ties(self, leader: Arm, arm: Arm) -> bool:
