@@ -105,11 +105,11 @@ class Measured:
 
     @property
     def few(self) -> Indices:
-        """Some of the levels, for a first look: of those that its own process has, which may not go so near to clean data."""
+        """A third of the levels, for a first look; all that there are, where its own process does not have each of these."""
         targets, own = self.meter.targets, self.inputs.log_snr[1:]
-        inside = self.levels[(targets <= own.max() + NEAR) & (targets >= own.min() - NEAR)]
-        inside = inside if len(inside) > 1 else self.levels
-        return inside[1::3] if len(inside) > 6 else inside
+        few = self.levels[1::3] if len(self.levels) > 6 else self.levels
+        inside = (targets <= own.max() + NEAR) & (targets >= own.min() - NEAR)
+        return few if inside[few].all() or inside.sum() < 2 else self.levels[inside]
 
     def ensure(self, levels: Indices, draws: int) -> None:
         """Run the network wherever it has not yet at these levels and the first ``draws`` draws."""
