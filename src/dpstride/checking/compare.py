@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -71,7 +72,7 @@ def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, 
     nodes = nodes[(nodes >= low) & (nodes <= high)]
     samples = np.arange(draws) % len(first[0].meter.data)
     above = [
-        _area(at, errors - _at(at, *baseline), nodes)
+        _area(at, errors - _smooth(at, *baseline), nodes)
         for at, errors in ((at_first, errors_first), (at_second, errors_second))
     ]
     cost = _area(at_first, errors_first, nodes)
@@ -112,6 +113,14 @@ def _tamed(at: Array, errors: Array) -> tuple[Array, Array]:
 
 def _area(at: Array, values: Array, nodes: Array) -> Array:
     return np.asarray(0.5 * np.trapezoid(_at(nodes, at, values), nodes, axis=0) / math.log(2.0))
+
+
+def _smooth(nodes: Array, at: Array, values: Array) -> Array:
+    """The curve between its levels by monotone cubics, and level beyond them."""
+    own, first = np.unique(at, return_index=True)
+    if own.size < 2:
+        return np.broadcast_to(values[first], (nodes.size, values.shape[1]))
+    return np.asarray(PchipInterpolator(own, values[first])(np.clip(nodes, own[0], own[-1])))
 
 
 def _at(nodes: Array, at: Array, values: Array) -> Array:
