@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .options import LEARNED_RANGE
+from .process import ForwardProcess
 
+TimeInput = Literal["index0", "time", "rescaled"] | Callable[[int], float]
 PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -60,6 +62,25 @@ def call(
                 "is unconditional (a file with the data alone, or [x for x, _ in data]), or pass a dict of the "
                 "network's own keywords."
             ) from error
+
+
+def time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
+    """Values that the network is fed as time at each grid index; index 0 is never used."""
+    if callable(time_input):
+        values = [0.0, *(time_input(int(i)) for i in process.origin[1:])]
+        whole = all(isinstance(value, (int, np.integer)) for value in values[1:])
+        return torch.tensor([float(v) for v in values], dtype=torch.float64).to(torch.int64 if whole else torch.float64)
+    match time_input:
+        case "index0":
+            return torch.tensor(process.origin - 1, dtype=torch.int64)
+        case "time":
+            return torch.tensor(process.times, dtype=torch.float64)
+        case "rescaled":
+            return torch.tensor((process.origin - 1) * (1000.0 / process.origin_T), dtype=torch.float64)
+        case _:
+            raise ValueError(
+                f"time_input must be 'index0', 'time', 'rescaled' or a callable of the grid index, not {time_input!r}."
+            )
 
 
 def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:

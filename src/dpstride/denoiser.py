@@ -15,16 +15,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .calling import PRECISIONS, NonFiniteError, autocast_in_force, call, checked, is_out_of_memory, missing_axis
+from .calling import (
+    PRECISIONS,
+    NonFiniteError,
+    TimeInput,
+    autocast_in_force,
+    call,
+    checked,
+    is_out_of_memory,
+    missing_axis,
+    time_table,
+)
 from .compiling import compiled
 from .fingerprint import digest_of, name_of, parts_of, plain_parts
 from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance
 from .process import ForwardProcess
 from .reading.text import printable
+from .runs.serving import hand_over
 
 Predicts = Literal["eps", "x0", "v", "flow"]
 DEFAULT_PREDICTS: Predicts = "eps"
-TimeInput = Literal["index0", "time", "rescaled"] | Callable[[int], float]
+
+OVERLAPPED = 3  # batches at a time: one in the network, one ready for it, one that is gathered or made
 
 __all__ = ["Denoiser", "NonFiniteError", "Prediction", "is_out_of_memory"]
 
@@ -115,7 +127,7 @@ class Denoiser:
         self.algebra_dtype = torch.float32 if self.device.type == "mps" else torch.float64
         self.autocast: torch.dtype | None = None
         self._run: Callable[..., Any] = network
-        self._time = _time_table(time_input, process).to(self.device)
+        self._time = time_table(time_input, process).to(self.device)
         self._f, self._g, self._input_scale = (
             torch.tensor(array, dtype=self.algebra_dtype, device=self.device)
             for array in (process.f, process.g, process.input_scale)
@@ -123,9 +135,15 @@ class Denoiser:
 
     def __call__(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Prediction:
         """x̂_0 (and φ) at ``x_t`` [B, *shape], one network pass; ``t`` is a grid index or one per sample [B]."""
+        return self.begin(x_t, t, conditioning)()
+
+    def begin(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Callable[[], Prediction]:
+        """Begin such a pass and return what waits for its result: there may be something to do meanwhile (`waits`)."""
         index = self._index_of(t, x_t.shape[0])
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
-        return self._prediction(x_t, index, self._output(x_t, index, conditioning, self._run))
+        x = self._network_input(x_t, index)
+        output = hand_over(lambda: self._call_network(x, index, conditioning, self._run))
+        return lambda: self._prediction(x_t, index, checked(output(), tuple(x_t.shape), self.variance))
 
     def predict_from(self, output: Tensor, x_t: Tensor, t: int | Tensor) -> Prediction:
         """x̂_0 (and φ) at ``x_t`` where the network's own ``output`` is known, from `response`."""
@@ -157,7 +175,9 @@ class Denoiser:
     def response(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Tensor:
         """The network's own output at ``x_t``, in its own precision and never compiled; it may hold NaN or infinity."""
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
-        return self._output(x_t, self._index_of(t, x_t.shape[0]), conditioning, self.network)
+        index = self._index_of(t, x_t.shape[0])
+        output = self._call_network(self._network_input(x_t, index), index, conditioning, self.network)
+        return checked(output, tuple(x_t.shape), self.variance)
 
     def on_grid(self, process: ForwardProcess) -> Denoiser:
         """The same network on another grid; refused where the network was never trained or its time is unknown."""
@@ -246,11 +266,22 @@ class Denoiser:
 
         A callable may keep something between its lines (the time, a cache) that another thread would change, so it has to
         say that it does not: ``network.stateless = True``. What torch.compile makes is for one thread, and a torch.autocast
-        around the call holds for the caller's thread only.
+        around the call holds for the caller's thread only. Where the processor would only wait (`waits`), a few are made and
+        gathered at a time, and the network has one after the other.
         """
+        if self.waits:
+            return OVERLAPPED
         may = getattr(self.network, "stateless", False) is True and self._run is self.network
         may = may and autocast_in_force(self.device) is None
         return torch.get_num_threads() if may and self.device.type == "cpu" else 1
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the processor only waits while the network runs, and can make the next batch meanwhile.
+
+        So it is on every device but the processor itself, and Apple's, whose tensors do not bear several threads.
+        """
+        return self.device.type not in ("cpu", "mps")
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -293,7 +324,8 @@ class Denoiser:
             )
         return index.to(device=self.device, dtype=torch.int64).expand(count)
 
-    def _output(self, x_t: Tensor, index: Tensor, conditioning: Any, run: Callable[..., Any]) -> Tensor:
+    def _network_input(self, x_t: Tensor, index: Tensor) -> Tensor:
+        """A new tensor for one call, which the network may write into; in its own precision, once that is known."""
         shape = tuple(x_t.shape)
         if self.shape is None:
             self.shape = shape[1:]
@@ -302,13 +334,13 @@ class Denoiser:
                 f"This denoiser takes samples of shape {self.shape}, but the data has shape {shape[1:]}. "
                 f"{missing_axis(shape[1:], self.shape)}Reshape the data, or build the Denoiser with the right shape=."
             )
-        # x and time are made for this call; the network may write into them.
         x = x_t * self._input_scale[index].reshape(-1, *([1] * (x_t.ndim - 1)))
+        return x if self.dtype is None else x.to(self.dtype)
+
+    def _call_network(self, x: Tensor, index: Tensor, conditioning: Any, run: Callable[..., Any]) -> Any:
         if self.dtype is None:
-            output = self._call_finding_dtype(x, index, conditioning)
-        else:
-            output = call(run, x.to(self.dtype), self._time_of(index, self.dtype), conditioning, autocast=self.autocast)
-        return checked(output, shape, self.variance)
+            return self._call_finding_dtype(x, index, conditioning)
+        return call(run, x.to(self.dtype), self._time_of(index, self.dtype), conditioning, autocast=self.autocast)
 
     def _time_of(self, index: Tensor, dtype: torch.dtype) -> Tensor:
         time = self._time[index]
@@ -347,25 +379,6 @@ class Denoiser:
 
 
 _CPU = torch.device("cpu")
-
-
-def _time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
-    """Values that the network is fed as time at each grid index; index 0 is never used."""
-    if callable(time_input):
-        values = [0.0, *(time_input(int(i)) for i in process.origin[1:])]
-        whole = all(isinstance(value, (int, np.integer)) for value in values[1:])
-        return torch.tensor([float(v) for v in values], dtype=torch.float64).to(torch.int64 if whole else torch.float64)
-    match time_input:
-        case "index0":
-            return torch.tensor(process.origin - 1, dtype=torch.int64)
-        case "time":
-            return torch.tensor(process.times, dtype=torch.float64)
-        case "rescaled":
-            return torch.tensor((process.origin - 1) * (1000.0 / process.origin_T), dtype=torch.float64)
-        case _:
-            raise ValueError(
-                f"time_input must be 'index0', 'time', 'rescaled' or a callable of the grid index, not {time_input!r}."
-            )
 
 
 def _same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:

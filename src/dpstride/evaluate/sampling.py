@@ -78,7 +78,7 @@ def sample(
     with tqdm(
         total=len(batches) * schedule.budget, desc="sample", unit=" steps", disable=None if progress else True
     ) as bar:
-        drawn = dict(in_threads(walk, batches, denoiser.at_once, stopped.set))
+        drawn = dict(in_threads(walk, batches, denoiser.at_once, stopped.set, hands_over=denoiser.waits))
     return torch.cat([torch.from_numpy(drawn[first]["x"]) for first in batches])
 
 
@@ -141,6 +141,11 @@ class Chain:
         return samplers.find(self.sampler)
 
     @property
+    def is_random(self) -> bool:
+        """Return whether its steps are known to add noise."""
+        return self.rule.takes_variance or self.eta > 0.0
+
+    @property
     def budget(self) -> int:
         """Number of steps."""
         return len(self.steps) - 1
@@ -154,7 +159,11 @@ class Chain:
         t, s = self.steps[step], self.steps[step + 1]
         process, rule = self.denoiser.process, self.rule
         x, last = (state[:, 0], state[:, 1]) if step and rule.remembers else (state, None)
-        prediction = self.denoiser(x, t, conditioning)
+        pending = self.denoiser.begin(x, t, conditioning)
+        origin, noise = step if self.paired else int(process.origin[t]), None
+        if s > 0 and self.is_random:  # made while the network runs, where it runs elsewhere
+            noise = self._noise("reverse", origin, first, len(x))
+        prediction = pending()
         if s == 0:
             return prediction.x0_hat
         move = samplers.Move(
@@ -174,7 +183,7 @@ class Chain:
         )
         x, noise_variance = rule.step(move)
         if noise_variance is not None:
-            noise = self._noise("reverse", step if self.paired else int(process.origin[t]), first, len(x))
+            noise = self._noise("reverse", origin, first, len(x)) if noise is None else noise
             x = x + torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device).sqrt() * noise
         return torch.stack([x, prediction.x0_hat], dim=1) if rule.remembers else x
 

@@ -32,15 +32,22 @@ Update = Callable[[int], object]
 class UnitStore:
     """One file of results, and beside it a folder with the finished units and the states of unfinished ones.
 
-    Units are computed ``at_once`` at a time, each in a thread; when one fails, the others write down where they are.
+    Units are computed ``at_once`` at a time, each in a thread, as `Workers.map` has it; when one fails, the others write down
+    where they are.
     """
 
     def __init__(
-        self, path: Path, identity: dict[str, Any], at_once: int = 1, update: Update = lambda items: None
+        self,
+        path: Path,
+        identity: dict[str, Any],
+        at_once: int = 1,
+        update: Update = lambda items: None,
+        *,
+        hands_over: bool = False,
     ) -> None:
         self.path, self.identity = path, json.loads(json.dumps(identity))
         self.folder = path.with_name(f"{path.name}.progress")
-        self.at_once, self._update = at_once, update
+        self.at_once, self.hands_over, self._update = at_once, hands_over, update
         self.alone, self.stopped = threading.Lock(), threading.Event()
 
     def update(self, items: int) -> None:
@@ -93,7 +100,9 @@ class UnitStore:
             done |= {_unit_of(key): arrays for key, arrays in progress.read()}
             missing = workers.share(_missing(done, n, size))
             units = [(first, count) for first, count in missing]
-            for unit, arrays in workers.map(compute_own, units, self.at_once, self.stopped.set):
+            for unit, arrays in workers.map(
+                compute_own, units, self.at_once, self.stopped.set, hands_over=self.hands_over
+            ):
                 progress.write(f"{unit[0]} {unit[1]}", arrays)
                 if self._state_of(unit).exists():  # minutes of work, which must not wait for the next writing
                     progress.flush()

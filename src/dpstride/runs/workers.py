@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from .identity import check_identity
 from .launched import launch_size
+from .serving import served
 from .storage import Arrays, from_bytes, to_bytes
 
 U = TypeVar("U")
@@ -92,15 +93,18 @@ class Workers:
         units: Sequence[U],
         at_once: int = 1,
         stop: Callable[[], None] = lambda: None,
+        *,
+        hands_over: bool = False,
     ) -> Iterator[tuple[U, Arrays]]:
         """Every unit with its result, in the main process, as they are finished; nothing in the others, which help.
 
         Every process must call this with the same units and go through it to its end. What one raises, all raise; the
         main process after it has given out every result that was finished. A process alone computes ``at_once`` units
         at a time, each in a thread of its own; ``stop`` is called when those should end before they are finished.
+        With ``hands_over`` their network calls are made by the thread that takes the results (`dpstride.runs.serving`).
         """
         if self.size == 1:
-            yield from in_threads(compute, units, at_once, stop)
+            yield from in_threads(compute, units, at_once, stop, hands_over=hands_over)
             return
         name = self._new_call()
         try:
@@ -196,11 +200,19 @@ class Workers:
 
 
 def in_threads(
-    compute: Callable[[U], Arrays], units: Sequence[U], at_once: int, stop: Callable[[], None] = lambda: None
+    compute: Callable[[U], Arrays],
+    units: Sequence[U],
+    at_once: int,
+    stop: Callable[[], None] = lambda: None,
+    *,
+    hands_over: bool = False,
 ) -> Iterator[tuple[U, Arrays]]:
     """Units as they are finished. Threads that each pass whole batches need not wait for each other at every operation, as
     those of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.
     """
+    if hands_over:
+        yield from served(compute, units, at_once, stop)
+        return
     if at_once == 1 or len(units) < 2:
         for unit in units:
             yield unit, compute(unit)

@@ -104,14 +104,14 @@ def moments_of(index: Any, z: Any, weights: Any | None, size: int) -> Array:
     """Sums of T_0(z) … T_{MOMENTS-1}(z), each times ``weights``, by ``index``: [MOMENTS, size] from flat tensors."""
     import torch
 
-    sums = np.empty((MOMENTS, size))
+    sums = z.new_zeros(MOMENTS, size)
     previous = torch.ones_like(z) if weights is None else weights
     current = z * previous
     twice = 2.0 * z
     for order in range(MOMENTS):
-        sums[order] = torch.bincount(index, weights=previous, minlength=size).cpu().numpy()
+        sums[order].index_add_(0, index, previous)
         previous, current = current, twice * current - previous
-    return sums
+    return np.asarray(sums.cpu().double().numpy())  # one transfer for all
 
 
 @dataclass(frozen=True)

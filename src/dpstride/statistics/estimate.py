@@ -261,7 +261,8 @@ class _Work:
             dynamic_ncols=True,
         ) as bar:
             done: list[Unit] = []
-            for unit, arrays in self.workers.map(self.passes.run, units, self.passes.denoiser.at_once):
+            at_once, hands_over = self.denoiser.at_once, self.denoiser.waits
+            for unit, arrays in self.workers.map(self.passes.run, units, at_once, hands_over=hands_over):
                 if rows.add(unit, arrays):
                     self._check_done(rows, done, unit, len(units))
                 if progress is not None:
