@@ -93,8 +93,8 @@ def cases(model: Model) -> Iterator[Case]:
     step = 1 if whole else fed[2] - fed[1]
     back, ahead = "time one step earlier", "time one step later"
     declared: dict[str, tuple[tuple[str, ...], Callable[[int], float]]] = {
-        "one step late": ((back,), lambda i: min(fed[i] + step, max(fed))),
-        "one step early": ((ahead,), lambda i: max(fed[i] - step, 0)),
+        "one step late": ((back, "time as index0"), lambda i: min(fed[i] + step, max(fed))),
+        "one step early": ((ahead, "time as index0"), lambda i: max(fed[i] - step, 0)),
         "reversed": (("time reversed",), lambda i: fed[T] + (fed[1] if whole else 0.0) - fed[i]),
         "0 to 1000": (("time in (0, 1]", "declared time divided by 1000"), lambda i: 1000.0 * i / T),
     }
@@ -230,6 +230,7 @@ def measure(name: str, model: Model, options: argparse.Namespace) -> None:
             line |= {"verdict": found.verdict, "changes": found.changes, "tied": found.tied, "gain": found.gain}
             line |= {"gain_error": found.gain_error, "evaluations": found.evaluations}
             line["mended"] = any(label in found.changes for label in case.mends)
+            line["listed"] = any(label in found.tied for label in case.mends)
             if case is not right:
                 line["moves"] = bits_per_dim(model, denoiser, data, data_range) - reference
         except Exception as error:  # a network may refuse a time or a scale in any way it likes
@@ -245,12 +246,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-HEAD = "| kind | cases | move bits/dim by more than 0.02 | of these noticed | with the right remedy | quiet, and move less |"
+HEAD = (
+    "| kind | cases | move bits/dim by more than 0.02 | of these noticed | with the right remedy | "
+    "right one listed as not told apart | quiet, and move less |"
+)
 
 
 def page(lines: list[dict[str, Any]]) -> str:
     """The table of docs/check.md."""
-    rows = [HEAD, "|---|---|---|---|---|---|"]
+    rows = [HEAD, "|---|---|---|---|---|---|---|"]
     wrong = [line for line in lines if line["kind"] != "right"]
     for kind in [*dict.fromkeys(line["kind"] for line in wrong), "all"]:
         these = [line for line in wrong if kind in (line["kind"], "all")]
@@ -258,22 +262,29 @@ def page(lines: list[dict[str, Any]]) -> str:
         noticed = [line for line in moving if line["verdict"] in ("better", "refused")]
         mended = [line for line in noticed if line.get("mended")]
         quiet = [line for line in these if line not in moving and line["verdict"] == "fits"]
-        rows.append(f"| {kind} | {len(these)} | {len(moving)} | {len(noticed)} | {len(mended)} | {len(quiet)} |")
+        listed = [line for line in moving if line not in noticed and line.get("listed")]
+        counts = (these, moving, noticed, mended, listed, quiet)
+        rows.append(f"| {kind} | {' | '.join(str(len(each)) for each in counts)} |")
     right = [line for line in lines if line["kind"] == "right"]
     accused = [line for line in right if line["verdict"] != "fits"]
     evaluations = sorted(line["evaluations"] for line in right)
-    missed = [
-        f"{line['model']}, {line['case']} ({line['moves']:+.3f})"
-        for line in wrong
-        if line["moves"] > MATTERS and line["verdict"] not in ("better", "refused")
-    ]
+    quietly = [line for line in wrong if line["moves"] > MATTERS and line["verdict"] not in ("better", "refused")]
+    tied, missed = (
+        [
+            f"{line['model']}, {line['case']} ({line['moves']:+.3f})"
+            for line in quietly
+            if bool(line.get("listed")) is listed
+        ]
+        for listed in (True, False)
+    )
     text = (
         f"{len(right)} right descriptions ({len({line['model'] for line in right})} networks): "
         f"{len(accused)} accused. Network evaluations of these: {evaluations[0]} to {evaluations[-1]}, "
         f"median {evaluations[len(evaluations) // 2]}."
     )
     names = f"Networks: {', '.join(sorted({line['model'] for line in lines}))}."
-    return "\n".join([*rows, "", names, text, "", f"Missed: {'; '.join(missed) or 'none'}."])
+    told = f"Not told apart, and listed as such: {'; '.join(tied) or 'none'}."
+    return "\n".join([*rows, "", names, text, "", told, "", f"Missed: {'; '.join(missed) or 'none'}."])
 
 
 def main() -> None:

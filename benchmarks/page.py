@@ -29,7 +29,7 @@ PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures"
 RUNS = ROOT / "runs" / "bench"
 # In the order of the page. bench_adaptive takes hours and has a target and a section of its own.
-SCRIPTS = ("bench_network", "bench_costs", "bench_solver", "bench_workers")
+SCRIPTS = ("bench_network", "bench_accelerator", "bench_costs", "bench_solver", "bench_workers")
 BUSY = 0.5  # load per core above which figures are not worth keeping
 
 Entry = dict[str, Any]

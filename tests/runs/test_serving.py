@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -219,3 +220,30 @@ def test_whoever_takes_results_may_stop_taking_them(waits: None) -> None:
             break
     assert sorted(unit for unit, _ in served(compute, range(50), 3)) == list(range(50))
     assert hand_over(lambda: 5)() == 5
+
+
+def test_processes_of_a_launch_hand_over_each_to_its_own_thread(waits: None) -> None:
+    """Two processes, by threads and a store in memory: every unit comes once, computed beside its own process's calls."""
+    import torch.distributed as distributed
+
+    from dpstride.runs.workers import Workers
+
+    store = distributed.HashStore()
+    served_by: dict[int, int] = {}
+
+    def work(rank: int) -> list[int]:
+        here = threading.get_ident()
+
+        def compute(n: int) -> dict[str, Any]:
+            served_by[n] = hand_over(threading.get_ident)()
+            assert threading.get_ident() != served_by[n] == here
+            return {"n": np.array(n)}
+
+        workers = Workers(rank, 2, store=store)
+        return [int(arrays["n"]) for _, arrays in workers.map(compute, range(40), 3, hands_over=True)]
+
+    helper = threading.Thread(target=work, args=(1,))
+    helper.start()
+    assert sorted(work(0)) == list(range(40))
+    helper.join(timeout=60)
+    assert set(served_by) == set(range(40))

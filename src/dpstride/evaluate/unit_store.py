@@ -92,7 +92,8 @@ class UnitStore:
             return compute(unit)
 
         if not workers.main:
-            for _ in workers.map(compute_own, [tuple(unit) for unit in workers.share(None)]):
+            units = [(first, count) for first, count in workers.share(None)]
+            for _ in workers.map(compute_own, units, self.at_once, self.stopped.set, hands_over=self.hands_over):
                 pass
             return None
         with Progress(self.folder, self.identity) as progress:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -75,9 +75,11 @@ def hand_over(function: Callable[[], R]) -> Callable[[], R]:
 
 
 def served(
-    compute: Callable[[U], R], units: Sequence[U], at_once: int, stop: Callable[[], None] = lambda: None
-) -> Iterator[tuple[U, R]]:
+    compute: Callable[[U], R], units: Iterable[U], at_once: int, stop: Callable[[], None] = lambda: None
+) -> Generator[tuple[U, R], None, None]:
     """Units with their results as they are finished, ``at_once`` of them in threads whose calls are made by this one.
+
+    One more is asked for than there are threads, so that none of them waits for its next one.
 
     Whatever is raised, here or there, and wherever the caller leaves off, no thread is left behind.
     """

@@ -101,14 +101,22 @@ class Workers:
         Every process must call this with the same units and go through it to its end. What one raises, all raise; the
         main process after it has given out every result that was finished. A process alone computes ``at_once`` units
         at a time, each in a thread of its own; ``stop`` is called when those should end before they are finished.
-        With ``hands_over`` their network calls are made by the thread that takes the results (`dpstride.runs.serving`).
+        With ``hands_over`` so does each of several processes, and network calls are made by the thread that takes the
+        results (`dpstride.runs.serving`).
         """
         if self.size == 1:
             yield from in_threads(compute, units, at_once, stop, hands_over=hands_over)
             return
         name = self._new_call()
+        own: set[int] = set()
+        claims = self._claims(name, len(units), own)
+        if hands_over:
+            computed = served(lambda index: compute(units[index]), claims, at_once, stop)
+        else:
+            computed = ((index, compute(units[index])) for index in claims)
         try:
-            yield from self._lead(compute, units, name) if self.main else self._help(compute, units, name)
+            with contextlib.closing(computed):
+                yield from self._lead(computed, units, name, own) if self.main else self._help(computed, name)
         except BaseException as error:
             self.fail(error)
             if not self.main and not isinstance(
@@ -122,16 +130,18 @@ class Workers:
                     self._store.set(f"{name}/stopped", b"")
         self._raise_error()
 
-    def _lead(self, compute: Callable[[U], Arrays], units: Sequence[U], name: str) -> Iterator[tuple[U, Arrays]]:
+    def _lead(
+        self, computed: Iterator[tuple[int, Arrays]], units: Sequence[U], name: str, own: set[int]
+    ) -> Iterator[tuple[U, Arrays]]:
         elsewhere: dict[int, None] = {}  # units that others have claimed, in that order
         seen = done = 0
         while done < len(units):
-            mine = self._claim(name, len(units))
+            mine = next(computed, None)
             if mine is not None:
-                yield units[mine], compute(units[mine])
+                yield units[mine[0]], mine[1]
                 done += 1
             claimed = min(len(units), self._store.add(f"{name}/next", 0))
-            elsewhere |= dict.fromkeys(index for index in range(seen, claimed) if index != mine)
+            elsewhere |= dict.fromkeys(index for index in range(seen, claimed) if index not in own)
             seen = claimed
             finished = [index for index in elsewhere if self._store.check([f"{name}/{index}"])]
             for index in finished:
@@ -143,10 +153,16 @@ class Workers:
             if mine is None and not finished:
                 time.sleep(0.02)
 
-    def _help(self, compute: Callable[[U], Arrays], units: Sequence[U], name: str) -> Iterator[tuple[U, Arrays]]:
-        while (mine := self._claim(name, len(units))) is not None:
-            self._send(f"{name}/{mine}", compute(units[mine]))
+    def _help(self, computed: Iterator[tuple[int, Arrays]], name: str) -> Iterator[tuple[Any, Arrays]]:
+        for index, arrays in computed:
+            self._send(f"{name}/{index}", arrays)
         yield from ()
+
+    def _claims(self, name: str, count: int, own: set[int]) -> Iterator[int]:
+        """Claim units one by one, as they are asked for, and note which."""
+        while (mine := self._claim(name, count)) is not None:
+            own.add(mine)
+            yield mine
 
     def _claim(self, name: str, count: int) -> int | None:
         if self._store.check([_ERROR]):

@@ -163,7 +163,7 @@ class _Work:
         """Do the other processes' part: the units they are dealt, until the main one has all."""
         self.workers.agree(self.identity)
         while (units := self.workers.share(None)) is not None:
-            for _ in self.workers.map(self.passes.run, [_unit_of(unit) for unit in units]):
+            for _ in self._map([_unit_of(unit) for unit in units]):
                 pass
         metadata = self.workers.share(None)
         return self._ours(artefact.from_tensors(self.workers.share_arrays(None), metadata))
@@ -241,6 +241,9 @@ class _Work:
             if progress is not None:
                 progress.flush()
 
+    def _map(self, units: list[Unit]) -> Iterator[tuple[Unit, Arrays]]:
+        return self.workers.map(self.passes.run, units, self.denoiser.at_once, hands_over=self.denoiser.waits)
+
     def _compute(self, rows: Rows, progress: Progress | None) -> set[int]:
         """Have everything computed that the rows miss; the samples that must be skipped for it, if any."""
         missing = rows.missing(self.wanted)
@@ -261,8 +264,7 @@ class _Work:
             dynamic_ncols=True,
         ) as bar:
             done: list[Unit] = []
-            at_once, hands_over = self.denoiser.at_once, self.denoiser.waits
-            for unit, arrays in self.workers.map(self.passes.run, units, at_once, hands_over=hands_over):
+            for unit, arrays in self._map(units):
                 if rows.add(unit, arrays):
                     self._check_done(rows, done, unit, len(units))
                 if progress is not None:
