@@ -21,7 +21,6 @@ from dpstride.runs.serving import hand_over, served
 from dpstride.runs.storage import to_bytes
 from dpstride.statistics import passes
 from dpstride.statistics.artefact import to_tensors
-from dpstride.statistics.units import BATCHES
 
 PROCESS = ForwardProcess.linear(24)
 SCHEDULE = even_stride(PROCESS, 4)
@@ -118,9 +117,7 @@ def test_the_next_batch_is_made_while_the_network_runs(job: str, waits: None, mo
 
     network.trouble = count
     JOBS[job](denoiser_of(network))
-    last_with_next = calls - (
-        BATCHES + 1 if job == "estimate" else 1
-    )  # the last unit is alone, the last batch has no next one
+    last_with_next = calls - 1  # the last batch has no next one
     assert last_with_next > 2
     made, missed = Counter(), []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,17 +61,30 @@ class Passes:
         pieces: Arrays = {}
         nonfinite: set[int] = set()
         waiting = [(place.start, place.stop) for place in batches(len(t_of), self.batch_size)]
+        made: dict[
+            tuple[int, int], tuple[Tensor, Batch]
+        ] = {}  # of the batch that comes next, while the network has one
+
+        def noisy(place: tuple[int, int]) -> tuple[Tensor, Batch]:
+            return made.pop(place) if place in made else self.noisy(t_of[slice(*place)], sample_of[slice(*place)])
+
+        def meanwhile() -> None:
+            if self.denoiser.waits and waiting:
+                made[waiting[0]] = noisy(waiting[0])
+
         while waiting:
             first, last = waiting.pop(0)
             if last - first > self.batch_size:  # it was made less meanwhile
                 parts = batches(last - first, self.batch_size)
                 waiting[:0] = [(first + part.start, first + part.stop) for part in parts]
+                made.clear()
                 continue
             for t in np.unique(t_of[first:last]).tolist():
                 if t not in rows:
                     rows[t] = _Row(self, t, samples)
             try:
-                found = self._pass(t_of[first:last], sample_of[first:last], rows)
+                x_t, batch = noisy((first, last))
+                found = self._pass(x_t, batch, t_of[first:last], sample_of[first:last], rows=rows, meanwhile=meanwhile)
             except NonFiniteError as error:
                 if not self.skip_nonfinite:
                     raise self._naming(error, t_of[first:last], sample_of[first:last]) from error
@@ -80,6 +94,7 @@ class Passes:
                 if not is_out_of_memory(error) or last - first == 1:
                     raise
                 self._halve(last - first)
+                made.clear()
                 waiting.insert(0, (first, last))
                 continue
             for t, sums in found.items():
@@ -133,10 +148,20 @@ class Passes:
         )
         return f * batch.x + g * noise.to(batch.x), batch
 
-    def _pass(self, t: Indices, samples: Indices, rows: dict[int, _Row]) -> dict[int, _Sums]:
-        """One network pass, and what each of its t has of it."""
-        x_t, batch = self.noisy(t, samples)
-        prediction = self.denoiser(x_t, torch.from_numpy(t), batch.conditioning)
+    def _pass(
+        self,
+        x_t: Tensor,
+        batch: Batch,
+        t: Indices,
+        samples: Indices,
+        *,
+        rows: dict[int, _Row],
+        meanwhile: Callable[[], None],
+    ) -> dict[int, _Sums]:
+        """One network pass, and what each of its t has of it; ``meanwhile`` is done while the network runs."""
+        pending = self.denoiser.begin(x_t, torch.from_numpy(t), batch.conditioning)
+        meanwhile()
+        prediction = pending()
         e = (batch.x - prediction.x0_hat).flatten(1)
         starts = np.flatnonzero(np.diff(t, prepend=-1)).tolist()
         found = {}
