@@ -36,8 +36,6 @@ from .runs.serving import hand_over
 Predicts = Literal["eps", "x0", "v", "flow"]
 DEFAULT_PREDICTS: Predicts = "eps"
 
-OVERLAPPED = 3  # batches at a time: one in the network, one ready for it, one that is gathered or made
-
 __all__ = ["Denoiser", "NonFiniteError", "Prediction", "is_out_of_memory"]
 
 
@@ -266,11 +264,8 @@ class Denoiser:
 
         A callable may keep something between its lines (the time, a cache) that another thread would change, so it has to
         say that it does not: ``network.stateless = True``. What torch.compile makes is for one thread, and a torch.autocast
-        around the call holds for the caller's thread only. Where the processor would only wait (`waits`), a few are made and
-        gathered at a time, and the network has one after the other.
+        around the call holds for the caller's thread only.
         """
-        if self.waits:
-            return OVERLAPPED
         may = getattr(self.network, "stateless", False) is True and self._run is self.network
         may = may and autocast_in_force(self.device) is None
         return torch.get_num_threads() if may and self.device.type == "cpu" else 1

@@ -211,11 +211,11 @@ def test_whoever_takes_results_may_stop_taking_them(waits: None) -> None:
     def compute(n: int) -> tuple[int, int]:
         return n, hand_over(threading.get_ident)()
 
-    for unit, (n, thread) in served(compute, range(50), 3):
+    for unit, (n, thread) in served(compute, range(50)):
         assert (n, thread) == (unit, here)
         if unit == 7:
             break
-    assert sorted(unit for unit, _ in served(compute, range(50), 3)) == list(range(50))
+    assert sorted(unit for unit, _ in served(compute, range(50))) == list(range(50))
     assert hand_over(lambda: 5)() == 5
 
 
@@ -237,7 +237,7 @@ def test_processes_of_a_launch_hand_over_each_to_its_own_thread(waits: None) -> 
             return {"n": np.array(n)}
 
         workers = Workers(rank, 2, store=store)
-        return [int(arrays["n"]) for _, arrays in workers.map(compute, range(40), 3, hands_over=True)]
+        return [int(arrays["n"]) for _, arrays in workers.map(compute, range(40), hands_over=True)]
 
     helper = threading.Thread(target=work, args=(1,))
     helper.start()

@@ -126,7 +126,7 @@ def sample_stream(
     """
     behaviour = behaviour_of(chain, conditioning, n, batch_size)
     identity = {"kind": "samples to keep", "conditioning": conditioning.fingerprint} | identity_of(chain) | behaviour
-    store = store_of(chain, path, identity, update)
+    store = _store_of(chain, path, identity, update)
     if overwrite and current().main:
         store.give_up_others()
 
@@ -167,7 +167,7 @@ def sample_features(
     pictures = pictures or Pictures()
     behaviour = behaviour_of(chain, conditioning, n, batch_size)
     identity = identity_of_samples(chain, extractor, pictures, conditioning) | behaviour
-    store = store_of(chain, path, identity, update)
+    store = _store_of(chain, path, identity, update)
 
     def compute(unit: Unit) -> Arrays:
         x = walk(chain, unit, conditioning, store)
@@ -243,7 +243,7 @@ def load_features(path: str | os.PathLike[str]) -> ImageFeatures:
     return ImageFeatures(arrays["features"], arrays["images"])
 
 
-def store_of(chain: Chain, path: str | os.PathLike[str], identity: dict[str, Any], update: Update) -> UnitStore:
+def _store_of(chain: Walk, path: str | os.PathLike[str], identity: dict[str, Any], update: Update) -> UnitStore:
     denoiser = chain.denoiser
     return UnitStore(Path(path), identity, denoiser.at_once, update, hands_over=denoiser.waits)
 

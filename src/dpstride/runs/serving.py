@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 U = TypeVar("U")
 R = TypeVar("R")
+AT_ONCE = 3  # units: one in the network, one ready for it, one that is gathered or made
 _here = threading.local()  # .server: of threads whose calls are handed over
 
 
@@ -75,9 +76,9 @@ def hand_over(function: Callable[[], R]) -> Callable[[], R]:
 
 
 def served(
-    compute: Callable[[U], R], units: Iterable[U], at_once: int, stop: Callable[[], None] = lambda: None
+    compute: Callable[[U], R], units: Iterable[U], stop: Callable[[], None] = lambda: None
 ) -> Generator[tuple[U, R], None, None]:
-    """Units with their results as they are finished, ``at_once`` of them in threads whose calls are made by this one.
+    """Units with their results as they are finished, `AT_ONCE` of them in threads whose calls are made by this one.
 
     One more is asked for than there are threads, so that none of them waits for its next one.
 
@@ -94,11 +95,11 @@ def served(
 
     threads = torch.get_num_threads()
     try:
-        with ThreadPoolExecutor(at_once, thread_name_prefix="dpstride-units", initializer=begin) as pool:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="dpstride-units", initializer=begin) as pool:
             try:
                 left = iter(units)
                 while True:
-                    for unit in itertools.islice(left, at_once + 1 - len(running)):
+                    for unit in itertools.islice(left, AT_ONCE + 1 - len(running)):
                         future = pool.submit(compute, unit)
                         running[future] = unit
                         future.add_done_callback(server.events.put)

@@ -101,7 +101,7 @@ class Workers:
         Every process must call this with the same units and go through it to its end. What one raises, all raise; the
         main process after it has given out every result that was finished. A process alone computes ``at_once`` units
         at a time, each in a thread of its own; ``stop`` is called when those should end before they are finished.
-        With ``hands_over`` so does each of several processes, and network calls are made by the thread that takes the
+        With ``hands_over`` every process has a few in threads, and network calls are made by the thread that takes the
         results (`dpstride.runs.serving`).
         """
         if self.size == 1:
@@ -111,7 +111,7 @@ class Workers:
         own: set[int] = set()
         claims = self._claims(name, len(units), own)
         if hands_over:
-            computed = served(lambda index: compute(units[index]), claims, at_once, stop)
+            computed = served(lambda index: compute(units[index]), claims, stop)
         else:
             computed = ((index, compute(units[index])) for index in claims)
         try:
@@ -227,7 +227,7 @@ def in_threads(
     those of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.
     """
     if hands_over:
-        yield from served(compute, units, at_once, stop)
+        yield from served(compute, units, stop)
         return
     if at_once == 1 or len(units) < 2:
         for unit in units:
