@@ -93,6 +93,13 @@ def test_find_takes_the_folder_and_a_text(tmp_path: Path, capsys: pytest.Capture
     assert schedules.budgets == list(range(1, schedules.length + 1))
 
 
+def test_no_text_is_told(tmp_path: Path) -> None:
+    """The tokenizer failed with an IndexError."""
+    make("bert", tmp_path)
+    with pytest.raises(ValueError, match="There is no text"):
+        dpstride.load_masked_lm(tmp_path).encode([])
+
+
 def test_padding_does_not_change_a_number(tmp_path: Path) -> None:
     make("bert", tmp_path)
     loaded = dpstride.load_masked_lm(tmp_path)

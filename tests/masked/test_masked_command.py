@@ -99,13 +99,25 @@ def test_other_options_and_results_of_other_verbs_are_refused_or_replaced(
         (["none", "book.txt"], "neither an embedded model nor a folder here"),
         (["own_tokens:texts", "book.txt"], "or a dpstride.MaskedDenoiser), not Tokens"),
         (["own_tokens:model", "book.txt"], "this model has no tokenizer"),
-        (["own_tokens:model", "wrong.npy"], "ids lie in 0 … 2"),
+        (["own_tokens:model", "missing.npy"], "missing.npy: there is no such file"),
+        (["own_tokens:model", "one.npy"], "DATA holds one sample"),
+        (["run/model", "empty.txt"], "the text has only 0 characters of its alphabet"),
+        (["run/model", "latin.txt"], "not text in UTF-8"),
+        (["run/model", "missing.txt"], "neither a text file nor a folder with .txt files"),
+        (["run", "book.txt"], "is the folder of a training; its model is run/model"),
+        (["own_tokens:model", "wrong.npy"], "ids must lie in 0 … 2"),
     ],
 )
 def test_mistakes_are_told_before_the_work(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
+    settings = MaskedTrainingSettings(steps=1, batch_size=2, architecture=Architecture(12, 16, 1, 2))
+    if "run" in words[0]:
+        train_masked(TEXT, folder / "run", settings, pace=Pace(progress=False))
     np.save("wrong.npy", np.full((4, 6), 7))
+    np.save("one.npy", np.zeros((1, 6), dtype=np.int64))
+    Path("empty.txt").touch()
+    Path("latin.txt").write_bytes("café ".encode("latin-1") * 40)
     Path("book.txt").write_text(TEXT)
     assert _run(["find", *words, "-o", "out"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
@@ -162,6 +174,28 @@ def test_a_dry_run_says_what_it_would_do(folder: Path, capsys: pytest.CaptureFix
     assert f"{6 * 60:,} network evaluations" in found.out
     assert "masked diffusion of up to 6 tokens, 3 ids" in found.err
     assert "30 samples of 6 tokens choose the schedules (own_tokens:texts)" in found.err
+
+
+def test_one_sample_has_no_standard_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was NaN, which JSON has no word for: the run ended without results."""
+    words = [
+        "find",
+        "own_tokens:model",
+        "own_tokens:texts",
+        "-o",
+        "out",
+        "--samples",
+        "1",
+        "--heldout-samples",
+        "1",
+        "-q",
+    ]
+    assert _run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bits_per_token"][BEST]["1"]["standard_error"] is None
+    assert "±" not in (folder / "out" / "table.txt").read_text()
+    assert json.loads((folder / "out" / "comparison.json").read_text())["curves"][BEST][0][2] is None
+    assert _run(["report", "out", "-q"]) == 0
+    assert "nan" not in capsys.readouterr().out
 
 
 def test_the_same_in_python_with_objects(folder: Path) -> None:

@@ -114,9 +114,13 @@ def test_impossible_sequences_are_refused(data: Any, options: dict[str, Any], me
 @pytest.mark.parametrize(
     "data, options, message",
     [
-        ([[1, 2, 10]], {}, "ids lie in 0 … 9, but sample 0 has 10 at position 2"),
+        ([[1, 2, 10]], {}, "ids must lie in 0 … 9, but sample 0 has 10 at position 2"),
         ([[1, -1]], {}, "sample 0 has -1 at position 1"),
-        ([[1, 2], [3, MASK]], {}, "data do not hold the mask token, but sample 1 has 9 at position 1"),
+        (
+            [[1, 2], [3, MASK]],
+            {},
+            "must not hold the mask token, which stands for what is not known, but sample 1 has 9 at position 1",
+        ),
         ([[1] * 7], {}, "up to 6 tokens, but sample 0 has 7"),
         ([[1, 2], [3]], {"pad_token": None}, "Say with which token: pad_token="),
     ],

@@ -117,3 +117,20 @@ def test_text_that_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="ema_decay must lie in"):
         MaskedTrainingSettings(ema_decay=1.0)
     assert np.issubdtype(split_text(TEXT, 16)[0].dtype, np.unsignedinteger)
+
+
+def test_a_checkpoint_is_exported_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    sizes = ["--length", "16", "--width", "16", "--layers", "1", "--heads", "2", "--batch-size", "4", "--warmup", "2"]
+    words = ["masked", "-o", str(tmp_path / "run"), "--data", str(tmp_path / "a.txt"), *sizes, "--ema", "0.9"]
+    nothing = CliRunner().invoke(train_command, [*words, "--export-only"])
+    assert nothing.exit_code == 2
+    assert "holds no checkpoint to export. Train first." in " ".join(nothing.output.split())
+    train_masked(TEXT, tmp_path / "run", SMALL, pace=Pace(checkpoint_every=1, progress=False, stop_at=4))
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    for steps in ("6", "3"):  # fewer than it has reached, too
+        result = CliRunner().invoke(train_command, [*words, "--steps", steps, "--export-only"])
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+    assert json.loads((tmp_path / "run" / "model" / "dpstride.json").read_text())["steps_done"] == 4
+    assert load_characters(tmp_path / "run" / "model").length == 16

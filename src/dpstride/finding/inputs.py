@@ -26,6 +26,7 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
     from .. import zoo
     from ..integrations import loading
     from ..integrations.loaded import LoadedModel
+    from ..zoo.models import DESCRIPTION
 
     if not isinstance(model, (str, os.PathLike)):
         return loading.loaded_from(model)
@@ -34,7 +35,9 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
         return _placed(LoadedModel(zoo.load(text)))
     if text in zoo.data_names():
         raise ValueError(f"MODEL {text!r} is an embedded data set. MODEL comes first, then DATA.")
-    if (Path(text) / "model" / "unet").is_dir() and not (Path(text) / "unet").exists():
+    if any(
+        (Path(text) / "model" / name).exists() and not (Path(text) / name).exists() for name in ("unet", DESCRIPTION)
+    ):
         raise ValueError(f"MODEL {text!r} is the folder of a training; its model is {Path(text) / 'model'}.")
     if text == "mixture" and not Path(text).exists():
         raise ValueError("MODEL mixture is of `dpstride demo` only: a closed form, there to try things on.")
@@ -182,7 +185,7 @@ def parts_of(asked: Asked, read: Callable[[Any], P], seed: int) -> tuple[P, P]:
         )
     wanted = min(defaults[0], len(gathered) // 2) if samples is None else samples
     other_wanted = min(defaults[1], len(gathered) - wanted) if heldout_samples is None else heldout_samples
-    _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA, to choose paths and to score them,")
+    _check_enough(wanted + max(other_wanted, 1), len(gathered), "DATA (to choose and to score)")
     return gathered.take(order[:wanted]), gathered.take(order[wanted : wanted + other_wanted])
 
 

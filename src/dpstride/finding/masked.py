@@ -12,6 +12,7 @@ from ..runs.folder import COMPARISON, RECORD, SCHEDULES, begin
 from ..runs.numbers import whole_number
 from ..runs.pulse import Pulse
 from ..runs.record import Run
+from ..schedule import finite
 from .inputs import Asked, parts_of
 from .job import HELDOUT, STATISTICS, Found, Request, Say
 
@@ -190,7 +191,7 @@ def _found(job: MaskedJob, schedules: MaskedScheduleSet, comparison: MaskedCompa
     answer = f"{comparison.sentence()} {CAVEAT}"
     budgets = comparison.columns(job.request.budgets or ())
     scores = {
-        rule: {K: {"bits": curve[K][0], "standard_error": curve[K][1]} for K in budgets}
+        rule: {K: {"bits": curve[K][0], "standard_error": finite(curve[K][1])} for K in budgets}
         for rule, curve in comparison.curves.items()
     }
     details = {

@@ -42,9 +42,11 @@ class LoadedMaskedModel:
 
     def encode(self, texts: Sequence[str], length: int | None = None) -> Tokens:
         """Texts as data, cut to ``length`` tokens (the model's when None); tokens that the tokenizer adds are always known."""
-        tokenizer = self._tokenizer()
+        tokenizer, lines = self._tokenizer(), list(texts)
+        if not lines:
+            raise ValueError("There is no text: at least one line that is not empty is needed. Give more text.")
         found = tokenizer(
-            list(texts),
+            lines,
             truncation=True,
             max_length=length or self.denoiser.length,
             return_special_tokens_mask=True,

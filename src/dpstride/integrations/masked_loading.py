@@ -16,6 +16,7 @@ from ..masked.denoiser import MaskedDenoiser
 from ..masked.tokens import Tokens
 from ..reading.arrays import read_npy
 from ..reading.documents import read_json_object
+from ..reading.hints import path_hint
 from ..reading.plain import read_text
 from ..statistics.files import import_function
 from .masked_lm import LoadedMaskedModel, load_masked_lm
@@ -35,7 +36,9 @@ class MaskedSource:
         if not isinstance(data, (str, os.PathLike)):
             return Tokens.read(data)
         text, path = os.fspath(data), Path(data)
-        if path.suffix == ".npy" and path.is_file():
+        if path.suffix == ".npy":
+            if not path.is_file():
+                raise ValueError(f"{text}: there is no such file.{path_hint(path)}")
             return Tokens.of(read_npy(path))
         if not path.exists() and ":" in text:
             return Tokens.read(import_function(text)())

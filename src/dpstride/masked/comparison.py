@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..options import BEST
 from ..runs.writing import write_json
+from ..schedule import finite
 from .costs import score_masked
 from .schedule import MaskedScheduleSet
 from .statistics import MaskedStatistics
@@ -53,13 +55,15 @@ class MaskedComparison:
         enough = min(budget for budget, (bits, _) in best.items() if bits <= 1.01 * least)
         bits, error = best[enough]
         even = self.curves[EVEN][enough][0]
+        spread = f" ± {error:.3f}" if math.isfinite(error) else ""  # one sample has none
         rounds = "1 round is" if enough == 1 else f"{enough} rounds are"
-        return f"{rounds} within 1 % of the best: {bits:.3f} ± {error:.3f} bits/token ({even:.3f} with evenly many in each)."
+        return f"{rounds} within 1 % of the best: {bits:.3f}{spread} bits/token ({even:.3f} with evenly many in each)."
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``path`` as JSON, atomically."""
         curves = {
-            rule: [[budget, *values] for budget, values in sorted(curve.items())] for rule, curve in self.curves.items()
+            rule: [[budget, *map(finite, values)] for budget, values in sorted(curve.items())]
+            for rule, curve in self.curves.items()
         }
         facts = {name: getattr(self, name) for name in ("run", "length", "model", "samples", "warnings")}
         write_json(path, {"format": FORMAT, **facts, "curves": curves})

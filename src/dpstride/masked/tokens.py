@@ -145,24 +145,29 @@ class Tokens:
                 f"{most}. Cut the sequences."
             )
         inside = np.arange(self.ids.shape[1]) < self.lengths[:, None]
-        for wrong, rule in (
-            (
-                inside & ((self.ids < 0) | (self.ids >= denoiser.vocabulary)),
-                f"ids lie in 0 … {denoiser.vocabulary - 1}",
-            ),
-            (self.free & (self.ids == denoiser.mask_token), "data do not hold the mask token"),
-        ):
-            if wrong.any():
-                i, place = np.argwhere(wrong)[0]
-                raise ValueError(
-                    f"Tokens to be generated must be such that {rule}, but sample {i} has {self.ids[i, place]} at position "
-                    f"{place}. Check tokenizer, vocabulary and mask_token."
-                )
+        _refuse(
+            inside & ((self.ids < 0) | (self.ids >= denoiser.vocabulary)),
+            self.ids,
+            f"Token ids must lie in 0 … {denoiser.vocabulary - 1}",
+        )
+        _refuse(
+            self.free & (self.ids == denoiser.mask_token),
+            self.ids,
+            "Data must not hold the mask token, which stands for what is not known",
+        )
         if denoiser.pad_token is None and (self.lengths < self.lengths.max()).any():
             raise ValueError(
                 f"Sequences have {self.lengths.min()} to {most} tokens, so the short ones must be padded. Say with which "
                 "token: pad_token= of MaskedDenoiser; the network must leave such tokens out of account."
             )
+
+
+def _refuse(wrong: Booleans, ids: Integers, rule: str) -> None:
+    if wrong.any():
+        i, place = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{rule}, but sample {i} has {ids[i, place]} at position {place}. Check tokenizer, vocabulary and mask_token."
+        )
 
 
 def _gathered(sequences: Any, lengths: Sequence[int] | None) -> tuple[Integers, Integers]:

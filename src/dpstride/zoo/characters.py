@@ -127,7 +127,10 @@ def passages(text: str, length: int, alphabet: str = ALPHABET) -> npt.NDArray[np
     """A text cut into passages of ``length`` tokens, [N, length]; the rest is left out."""
     ids = encode(text, alphabet)
     if len(ids) < length:
-        raise ValueError(f"A passage has {length} characters, but the text only {len(ids)} that are in the alphabet.")
+        raise ValueError(
+            f"The model takes passages of {length} characters, but the text has only {len(ids)} characters of its alphabet "
+            f"({alphabet.strip()} and the space). Give more text."
+        )
     return ids[: len(ids) // length * length].reshape(-1, length)
 
 

@@ -28,6 +28,7 @@ from dpstride.training.console import print_result, record_printer, typed_comman
 @click.option("--heads", type=click.IntRange(1), default=4, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
+@click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
 def masked_command(
@@ -38,13 +39,15 @@ def masked_command(
     layers: int,
     heads: int,
     threads: int | None,
+    export_only: bool,
     as_json: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
     """Train a small masked diffusion model of characters on text; every tenth part of it is held out.
 
-    Run it again with the same options after an interruption: it goes on from the last checkpoint.
+    Run it again with the same options after an interruption: it goes on from the last checkpoint. With --export-only its model
+    is written as it is then.
 
     \b
     Example:
@@ -55,7 +58,7 @@ def masked_command(
     from dpstride.denoiser import NonFiniteError
     from dpstride.reading.plain import read_text
     from dpstride.training.masked.settings import MaskedTrainingSettings
-    from dpstride.training.masked.train import PACE, train_masked
+    from dpstride.training.masked.train import PACE, export_masked, train_masked
     from dpstride.zoo.characters import Architecture
 
     if threads is not None:
@@ -63,16 +66,21 @@ def masked_command(
     try:
         architecture = Architecture(length, width, layers, heads)
         settings = MaskedTrainingSettings(architecture=architecture, **options)
-        folder = train_masked(
-            read_text(data),
-            output,
-            settings,
-            command=typed_command(click.get_current_context()),
-            pace=replace(
-                PACE,
-                progress=False if quiet else None,
-                report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
-            ),
+        command = typed_command(click.get_current_context())
+        folder = (
+            export_masked(read_text(data), output, settings, command=command)
+            if export_only
+            else train_masked(
+                read_text(data),
+                output,
+                settings,
+                command=command,
+                pace=replace(
+                    PACE,
+                    progress=False if quiet else None,
+                    report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
+                ),
+            )
         )
     except NonFiniteError as error:
         raise click.ClickException(str(error)) from error

@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,20 @@ def train_masked(
         run = MaskedRun(text, folder, settings, command)
         advance(run, pace or PACE)
         return folder if run.step < settings.steps else run.finish()
+
+
+def export_masked(
+    text: str, folder: str | Path, settings: MaskedTrainingSettings | None = None, *, command: str | None = None
+) -> Path:
+    """Save the network of the last checkpoint as it is, without training further, and return its folder."""
+    settings, folder = settings or MaskedTrainingSettings(), Path(folder)
+    with Lock(folder):
+        if (found := load_checkpoint(folder)) is not None:
+            settings = replace(settings, steps=found["settings"]["steps"])
+        run = MaskedRun(text, folder, settings, command)
+        if run.step == 0:
+            raise ValueError(f"{folder} holds no checkpoint to export. Train first.")
+        return run.finish()
 
 
 class MaskedRun:
