@@ -1,9 +1,9 @@
-// What every page has: the answer, the budget and what follows it, what the reader can do. PAGE, in the page's own script, does
-// the rest: prepare() and fill() once, draw() for a width, show() and list() for a budget, listen() to what only it has.
+// What every page has: the budget and what follows it, what the reader can do. SCORES says how good paths are: fill(), answer() and
+// first() once, draw() for a width, show(), said() and told() for a budget, listen(). PAGE, in the page's own script, does the rest:
+// prepare() and fill() once, draw() for a width, show() and list() for a budget, listen() to what only it has.
 
 const state = {place: 0, budget: 1, path: [], axis: null, tolerance: 0.1, printing: false};
 let report = null;
-let markBudget = () => {};
 let announcing = 0;
 
 // --- once ------------------------------------------------------------------------------------------------------------
@@ -15,12 +15,6 @@ function fillOnce() {
   $('warnings').replaceChildren(...[...report.warnings, ...(report.dropped ? [`To stay small, this page leaves out ${grouped(report.dropped)} of the budgets above 256; schedules.json has all.`] : [])]
     .map((text) => element('li', {}, text)));
   $('warnings').hidden = !$('warnings').children.length;
-  fillLegend($('legend'), STRIDES.map((stride) => [swatch(stride), report.names[stride]]));
-  fillTable($('curves-table'), [`${WORDS.step}s`, ...STRIDES.map((stride) => report.names[stride])], usualBudgets().map((K) => [grouped(K),
-    ...STRIDES.map((stride) => [report.curves[stride].bpd, report.curves[stride].error].map((values) => fixed(values[report.budgets.indexOf(K)])).join(' ± '))]));
-  for (const value of [0.01, 0.02, 0.05, 0.1, 0.2, 0.5]) {
-    $('tolerances').append(element('button', {type: 'button', 'data-tolerance': value, onclick: () => setTolerance(value, true)}, String(value)));
-  }
   $('presets').replaceChildren(...usualBudgets().map((K) => element('button', {type: 'button', 'data-budget': K, onclick: () => choose(report.budgets.indexOf(K))},
     K === report.T ? `all ${grouped(K)}` : grouped(K))));
   Object.assign($('count'), {min: report.budgets[0], max: report.budgets.at(-1), step: 1});
@@ -29,44 +23,11 @@ function fillOnce() {
     $('command-part').hidden = false;
     $('copy-command').addEventListener('click', () => copy(report.command, $('copy-command'), 'the command'));
   }
+  SCORES.fill();
   PAGE.fill();
 }
 
 const usualBudgets = () => [...new Set([4, 8, ...report.tableBudgets])].filter((K) => report.budgets.includes(K)).sort((a, b) => a - b);
-
-// --- the answer ------------------------------------------------------------------------------------------------------
-
-function setTolerance(value, written) {
-  if (!Number.isFinite(value) || value < 0) {
-    $('tolerance').setAttribute('aria-invalid', 'true');
-    return;
-  }
-  $('tolerance').removeAttribute('aria-invalid');
-  if (written) $('tolerance').value = value;
-  state.tolerance = value;
-  for (const button of $('tolerances').querySelectorAll('button')) button.setAttribute('aria-pressed', Number(button.dataset.tolerance) === value);
-  const found = answerOf(report, value);
-  const pair = ({bpd, error}) => fixed(bpd) + (Number.isFinite(error) ? ` ± ${fixed(error)}` : '');
-  if (report.answer) {
-    const [headline, ...rest] = report.answer.split('. ');
-    $('answer').textContent = `${headline}.`;
-    $('against').textContent = rest.join('. ');
-  } else if (found.useless) {
-    $('answer').textContent = 'This model describes held-out data worse than no model at all, so no number of ' + `${WORDS.step}s is enough.`;
-    $('against').textContent = `${pair(found.least)} ${WORDS.unit} at best; storing the ${WORDS.values} as they are takes ${significant(report.raw)}.`;
-  } else {
-    const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(found.steps));
-    $('answer').replaceChildren(show, ` ${found.steps === 1 ? 'is' : 'are'} within ${value} ${WORDS.unit} of ${found.name} on held-out data.`);
-    $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} ${WORDS.unit}${found.hurts ? ` at ${stepsInWords(report.budgets[found.best])}` : ''}` +
-      (found.hurts ? `; ${report.budgets.at(-1) === report.T ? `all ${stepsInWords(report.T)}` : stepsInWords(report.budgets.at(-1))} are worse, ${pair(found.last)}.` : '.');
-  }
-  showCurves();
-}
-
-function showCurves() {
-  markBudget = drawCurves(report, state, choose);
-  markBudget();
-}
 
 // --- the budget ------------------------------------------------------------------------------------------------------
 
@@ -75,37 +36,24 @@ function choose(place) {
   state.budget = report.budgets[state.place];
   state.path = pathAt(report, state.place);
   const words = stepsInWords(state.budget);
-  const {curves} = report;
-  const value = (stride) => curves[stride].bpd[state.place];
   const low = Math.log(report.budgets[0]);
   const high = Math.log(report.budgets.at(-1));
   $('budget').value = high > low ? (Math.log(state.budget) - low) / (high - low) : 0;
-  $('budget').setAttribute('aria-valuetext', `${words}, ${fixed(value('dp'))} ${WORDS.spoken}`);
+  $('budget').setAttribute('aria-valuetext', `${words}, ${SCORES.said()}`);
   if (document.activeElement !== $('count') || Number($('count').value) !== state.budget) $('count').value = state.budget;
   for (const button of $('presets').children) button.setAttribute('aria-pressed', Number(button.dataset.budget) === state.budget);
   $('fewer').disabled = state.place === 0;
   $('more').disabled = state.place === report.budgets.length - 1;
   for (const name of document.querySelectorAll('.chosen-budget')) name.textContent = words;
-  $('numbers').tBodies[0].replaceChildren(...STRIDES.map((stride) => element('tr', {'data-stride': stride},
-    element('th', {scope: 'row'}, swatch(stride), report.names[stride].replace(' stride', '')),
-    element('td', {}, fixed(value(stride))),
-    element('td', {}, fixed(curves[stride].error[state.place])),
-    element('td', {}, stride === 'dp' ? '' : difference(value(stride) - value('dp'))))));
-  const chosen = report.chosen;
-  $('remark').textContent = chosen && Number.isFinite(chosen.bpd[state.place])
-    ? `The data that chose the path gave ${fixed(chosen.bpd[state.place])} ± ${fixed(chosen.error[state.place])}.` : '';
-  markBudget();
-  drawWhiskers(report, state);
+  SCORES.show();
   PAGE.show();
   if ($('listing').open) PAGE.list();
   fillForms();
   clearTimeout(announcing);
   announcing = setTimeout(() => {
-    $('announce').textContent = `${words}: ${STRIDES.map((stride) => `${report.names[stride]} ${fixed(value(stride))}`).join(', ')} ${WORDS.spoken}`;
+    $('announce').textContent = `${words}: ${SCORES.told()}`;
   }, 250);
 }
-
-const difference = (value) => (Number.isFinite(value) ? `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(3)}` : '–');
 
 function fillForms() {
   const forms = formsOf(report, state.path);
@@ -188,7 +136,7 @@ function listen() {
   $('count').addEventListener('blur', () => { $('count').value = state.budget; });
   $('fewer').addEventListener('click', () => choose(state.place - 1));
   $('more').addEventListener('click', () => choose(state.place + 1));
-  $('tolerance').addEventListener('input', () => setTolerance($('tolerance').value === '' ? NaN : Number($('tolerance').value), false));
+  SCORES.listen();
   PAGE.listen();
   $('listing').addEventListener('toggle', () => { if ($('listing').open) PAGE.list(); });
   // On paper the figures are drawn for its width, so that their text keeps its size.
@@ -207,6 +155,17 @@ function listen() {
     clearTimeout(waiting);
     waiting = setTimeout(drawAll, 80);
   });
+}
+
+// The place whose budget is nearest to a real number, on a scale of ratios.
+function nearestPlace(budgets, wanted) {
+  let low = 0;
+  let high = budgets.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (budgets[middle] < wanted) low = middle + 1; else high = middle;
+  }
+  return low > 0 && wanted / budgets[low - 1] < budgets[low] / wanted ? low - 1 : low;
 }
 
 // --- light and dark --------------------------------------------------------------------------------------------------
@@ -231,7 +190,7 @@ function prepareTheme() {
 // --- all of it -------------------------------------------------------------------------------------------------------
 
 function drawAll() {
-  showCurves();
+  SCORES.draw();
   PAGE.draw();
   choose(state.place);
 }
@@ -242,11 +201,9 @@ async function start() {
   $('explore').hidden = false;
   PAGE.prepare();
   fillOnce();
-  const {useless, best, place} = answerOf(report, state.tolerance);
-  $('tolerances').hidden = useless || report.answer !== null;
-  state.place = report.answer ? nearestPlace(report.budgets, 8) : useless ? best : place;
+  state.place = SCORES.first();
   listen();
-  setTolerance(state.tolerance, false);
+  SCORES.answer();
   drawAll();
   document.documentElement.dataset.ready = 'yes';
 }

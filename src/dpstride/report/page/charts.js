@@ -70,6 +70,22 @@ function ticks(low, high, count) {
   return found;
 }
 
+// A scale for values that may span decades, and the marks on it.
+function scaleFor(values, plot) {
+  const known = values.filter((value) => Number.isFinite(value));
+  const [least, most] = [Math.min(...known), Math.max(...known)];
+  if (least > 0 && most > 10 * least) {
+    const scale = logarithmic(least / 1.2, most * 1.2, plot.bottom, plot.top);
+    const marks = [];
+    for (let power = Math.floor(Math.log10(least / 1.2)); power <= Math.log10(most * 1.2); power++) {
+      for (const factor of [1, 2, 5]) marks.push(factor * 10 ** power);
+    }
+    return {scale, marks: marks.filter((value) => value >= least / 1.2 && value <= most * 1.2)};
+  }
+  const room = 0.06 * (most - least || 1);
+  return {scale: linear(least - room, most + room, plot.bottom, plot.top), marks: ticks(least - room, most + room, 5)};
+}
+
 // Powers of two, or fewer of them on a narrow screen, and the end where it has room.
 function powersOfTwo(low, high, width) {
   const every = Math.ceil(Math.log2(high / low || 2) * 38 / Math.max(width, 1)) || 1;

@@ -65,17 +65,6 @@ function drawCurves(report, state, choose) {
   return () => mark(chosen, state.place, 5);
 }
 
-// The place whose budget is nearest to a real number, on a scale of ratios.
-function nearestPlace(budgets, wanted) {
-  let low = 0;
-  let high = budgets.length - 1;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (budgets[middle] < wanted) low = middle + 1; else high = middle;
-  }
-  return low > 0 && wanted / budgets[low - 1] < budgets[low] / wanted ? low - 1 : low;
-}
-
 // --- one budget ------------------------------------------------------------------------------------------------------
 
 function drawWhiskers(report, state) {

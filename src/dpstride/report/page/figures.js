@@ -1,68 +1,5 @@
-// The figures. Each draws itself into its container from the report and the state: the place in the list of budgets, its
+// Figures of Gaussian diffusion. Each draws itself into its container from the report and the state: the place in the list of budgets, its
 // path, the noise axis, the tolerance.
-
-const AXES = {
-  index: 'grid index',
-  time: 'time of the grid',
-  logSnr: 'log-SNR of the noise level',
-};
-
-// Where every grid index stands between clean data (0) and noise (1), and marks to write below.
-function noiseAxis(report, kind) {
-  const T = report.T;
-  const values = kind === 'index' ? Float64Array.from({length: T + 1}, (_, i) => i)
-    : kind === 'time' ? Float64Array.from(report.grid.times) : Float64Array.from(report.grid.logSnr, (value) => -value);
-  if (kind === 'logSnr') {
-    // Clean data has infinite log-SNR, and pure noise may have: they stand a little outside the others.
-    const finite = values.filter(Number.isFinite);
-    const room = ((finite.at(-1) - finite[0]) || 1) * 0.06;
-    for (let i = 0; i <= T; i++) {
-      if (values[i] === -Infinity) values[i] = finite[0] - room;
-      if (values[i] === Infinity) values[i] = finite.at(-1) + room;
-    }
-  }
-  const [low, high] = [values[0], values[T]];
-  const position = values.map((value) => (value - low) / (high - low));
-  const marks = (count) => {
-    const sign = kind === 'logSnr' ? -1 : 1;
-    const finite = kind === 'logSnr' ? [-values[T], -values[T > 1 ? 1 : 0]] : [low, high];
-    const found = ticks(Math.min(...finite), Math.max(...finite), count).map((value) => ({at: (sign * value - low) / (high - low),
-      label: level(value)}));
-    return kind === 'logSnr' ? [{at: 0, label: '∞'}, ...found.filter(({at}) => at > 0.045)] : found;
-  };
-  return {kind, position, marks, title: AXES[kind], short: AXES[kind].split(' of ')[0]};
-}
-
-const noiseTitle = (state, narrow) => (narrow ? `← clean · ${state.axis.short} · noise →` : `← clean data · ${state.axis.title} · noise →`);
-
-const describeLevel = (report, index) => `index ${grouped(index)}, time ${level(report.grid.times[index])}, log-SNR ${logarithm(report.grid.logSnr[index], 2)}`;
-
-// --- the path --------------------------------------------------------------------------------------------------------
-
-function drawPath(report, state) {
-  const narrow = $('path').clientWidth < 520;
-  const height = narrow ? 42 : 34;
-  const plot = frame($('path'), 3 * height + 52, {left: narrow ? 12 : 84, right: 16, top: 4, bottom: 42},
-    `Grid indices visited by ${stepsInWords(state.budget)} of the DP, even and quadratic strides`);
-  const x = linear(0, 1, plot.left, plot.right);
-  const at = (index) => round(x(state.axis.position[index]));
-  const paths = STRIDES.map((stride) => [stride, stride === 'dp' ? state.path : strideOf(stride, report.T, state.budget)]);
-  paths.forEach(([stride, path], row) => {
-    const middle = plot.top + height * row + (narrow ? 29 : 14);
-    const half = (stride === 'dp' ? 12 : 7.5) - (narrow ? 2 : 0);
-    const label = narrow ? {x: plot.left, y: middle - 15} : {x: plot.left - 12, y: middle + 4, 'text-anchor': 'end'};
-    plot.svg.append(shape('text', {...label, class: 'row'}, stride === 'dp' ? 'DP' : stride),
-      shape('path', {class: 'lane', d: `M${plot.left} ${middle}H${plot.right}`}),
-      shape('path', {class: `marks ${stride}`, d: path.map((index) => `M${at(index)} ${middle - half}v${2 * half}`).join('')}));
-  });
-  axisBelow(plot, state.axis.marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: x(where), label})), noiseTitle(state, narrow));
-  onPoint(plot, (px, py) => {
-    const row = Math.min(2, Math.max(0, Math.floor((py - plot.top) / height)));
-    const [stride, path] = paths[row];
-    const nearest = path.reduce((best, index) => (Math.abs(at(index) - px) < Math.abs(at(best) - px) ? index : best), path[0]);
-    showTip(plot, at(nearest), py, [element('strong', {}, report.names[stride]), describeLevel(report, nearest)]);
-  }, () => {});
-}
 
 function drawLosses(report, state) {
   const {path} = state;
@@ -214,21 +151,6 @@ const MARKERS = {
   quadratic: (x, y) => shape('path', {class: 'dot quadratic', d: `M${x} ${y - 5.5}l5 9.5h-10z`}),
   all: (x, y) => shape('path', {class: 'dot all', d: `M${x} ${y - 6}l6 6-6 6-6-6z`}),
 };
-
-function scaleFor(values, plot) {
-  const known = values.filter((value) => Number.isFinite(value));
-  const [least, most] = [Math.min(...known), Math.max(...known)];
-  if (least > 0 && most > 10 * least) {
-    const scale = logarithmic(least / 1.2, most * 1.2, plot.bottom, plot.top);
-    const marks = [];
-    for (let power = Math.floor(Math.log10(least / 1.2)); power <= Math.log10(most * 1.2); power++) {
-      for (const factor of [1, 2, 5]) marks.push(factor * 10 ** power);
-    }
-    return {scale, marks: marks.filter((value) => value >= least / 1.2 && value <= most * 1.2)};
-  }
-  const room = 0.06 * (most - least || 1);
-  return {scale: linear(least - room, most + room, plot.bottom, plot.top), marks: ticks(least - room, most + room, 5)};
-}
 
 function drawDistance(report, container, name, value, error) {
   const {points, floor} = report.study.distances;

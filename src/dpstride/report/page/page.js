@@ -1,6 +1,7 @@
 // The page of Gaussian diffusion: samples, studies, trade-offs, and the path of the budget.
 
 let markStairs = () => {};
+const formsOf = samplerForms;
 
 function fillSamples() {
   $('samples-part').hidden = !report.samples.length;
@@ -81,7 +82,8 @@ const PAGE = {
   },
   draw: drawOnce,
   show() {
-    drawPath(report, state);
+    drawPath(report, state, STRIDES.map((stride) => ({stride, label: stride === 'dp' ? 'DP' : stride, name: report.names[stride],
+      path: stride === 'dp' ? state.path : strideOf(stride, report.T, state.budget)})));
     if (report.steps) drawLosses(report, state);
     if (report.heat) markStairs();
     $('export').textContent = `dpstride export schedules.json --budget ${state.budget} --to ${report.grid.origin || report.grid.flow ? 'diffusers' : 'sigmas'}`;

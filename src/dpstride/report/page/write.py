@@ -27,23 +27,24 @@ from .saved import Saved
 
 NAME = "report.html"
 POLICY = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
-SHARED = ("data.js", "charts.js", "curves.js", "budgets.js")  # scripts of every page
+SHARED = ("data.js", "charts.js", "budgets.js")  # scripts of every page
 
 
 @dataclass(frozen=True)
 class Layout:
     """Files that make a page of one kind of results: its main part, and styles and scripts besides the shared ones.
 
-    ``unit`` is what scores are in.
+    ``unit`` is what scores are in, and ``scores`` the scripts that show them.
     """
 
     main: str
     scripts: tuple[str, ...]
     styles: tuple[str, ...] = ()
     unit: str = "bits/dim"
+    scores: tuple[str, ...] = ("curves.js", "scores.js")
 
 
-GAUSSIAN = Layout("page.html", ("paths.js", "figures.js", "page.js"))
+GAUSSIAN = Layout("page.html", ("noise.js", "forms.js", "paths.js", "figures.js", "page.js"))
 
 
 def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
@@ -56,7 +57,7 @@ def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
 def page_text(document: Mapping[str, Any], sentence: str, table: str, layout: Layout = GAUSSIAN) -> str:
     """The whole page; ``sentence`` and ``table`` are for readers without scripts."""
     style = "\n".join(map(_file, ("page.css", *layout.styles)))
-    script = "(() => {\n'use strict';\n" + "\n".join(map(_file, (*SHARED, *layout.scripts))) + "\n})();\n"
+    script = "(() => {\n'use strict';\n" + "\n".join(map(_file, (*SHARED, *layout.scores, *layout.scripts))) + "\n})();\n"
     policy = f"{POLICY}; style-src {_hash(style)}; script-src {_hash(script)}"
     return Template(_file("frame.html")).substitute(
         main=_file(layout.main),

@@ -1,0 +1,26 @@
+// Paths of Gaussian diffusion in the forms that samplers take.
+
+// What each sampler takes, as integrations/export.py has it: text, or the reason why there is none.
+function samplerForms(report, path) {
+  const {origin, sigmas, flow} = report.grid;
+  const kept = path.slice(0, -1);
+  const float = (value) => (Number.isInteger(value) ? value.toFixed(1) : String(value));
+  const list = (numbers) => `[${numbers.join(', ')}]`;
+  const levels = kept.map((t) => sigmas[t]);
+  const noSteps = {reason: 'A continuous process has no training steps; take the sigmas.'};
+  const noSigma = levels.every(Number.isFinite) ? null : {reason: 'The path starts at pure noise, where sigma is infinite.'};
+  const training = origin && kept.map((t) => origin[t] - 1);
+  const respacing = () => {
+    const chosen = new Set(training);
+    return Array.from({length: report.process.originT}, (_, i) => (chosen.has(i) ? '1' : '0')).join(',');
+  };
+  return [
+    {name: 'diffusers', hint: flow ? 'sigmas=' : 'timesteps=',
+      ...(flow ? {text: list(levels.map(float))} : training ? {text: list(training)} : noSteps)},
+    {name: 'improved-diffusion', hint: 'use_timesteps=', ...(training ? {text: `{${training.join(', ')}}`} : noSteps)},
+    {name: 'improved-diffusion', hint: '--timestep_respacing', ...(training ? {text: respacing()} : noSteps)},
+    {name: 'sigmas', hint: flow ? 'times of the flow' : 'g/f, no final 0', ...(noSigma || {text: list(levels.map(float))})},
+    {name: 'k-diffusion', hint: 'sigmas, with the final 0',
+      ...(flow ? {reason: 'k-diffusion does not walk a rectified flow.'} : noSigma || {text: list([...levels.map(float), '0.0'])})},
+  ];
+}
