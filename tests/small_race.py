@@ -45,4 +45,5 @@ def small_race() -> Race:
         scale=1000.0,
         evaluations={"race": 100, "finish": 700},
         notes=("A note.",),
+        variances=(Heat(2, "upper", (Round(16, {"upper": (0.2, 0.1), "optimal": (0.3, 0.1)}),)),),
     )

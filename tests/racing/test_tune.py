@@ -100,6 +100,7 @@ def test_race_json_and_table_hold_the_answer(raced: tuple[Race, Path]) -> None:
     assert {entry["name"] for entry in document["entries"]} >= {"raced", "even", "quadratic", "karras", "elbo"}
     names = {path.name for path in folder.iterdir()}
     assert names >= {
+        "report.html",
         "distances.svg",
         "distances.png",
         "samples_5_steps.png",

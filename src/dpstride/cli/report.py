@@ -42,8 +42,9 @@ def run_of(model: str, data: str, heldout: str | None, identity: Mapping[str, An
 def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool) -> None:
     """Write report.html, figures and tables of DIR again, from its saved results: no network pass.
 
-    DIR is what `dpstride find`, `demo` or `study` wrote; schedules.json with heldout.safetensors (or comparison.json) is
-    enough. While a run is writing DIR there is nothing to report: after five seconds of waiting that is said.
+    DIR is what `dpstride find`, `demo`, `study` or `tune` wrote; schedules.json with heldout.safetensors (or comparison.json)
+    is enough, and of `tune` schedules.json with race.json. While a run is writing DIR there is nothing to report: after five
+    seconds of waiting that is said.
 
     \b
     Examples:
@@ -63,7 +64,7 @@ def _claimed(folder: Path, target: Path | None) -> Iterator[Path]:
     """The folder to write, locked; a run that is writing either is waited for a little, and then named."""
     if not folder.is_dir():
         raise click.UsageError(
-            f"{folder}: there is no such folder. Name one that `dpstride find`, `demo` or `study` wrote."
+            f"{folder}: there is no such folder. Name one that `dpstride find`, `demo`, `study` or `tune` wrote."
         )
     for place in (folder, *([] if target is None else [target])):
         check_entries(place, OURS)

@@ -135,9 +135,9 @@ def tune_command(
     from real data: the kernel distance of features, or the energy distance of the data themselves. The winners, hand-made
     strides and many even steps are then measured again, on noises and real data that chose nothing.
 
-    Writes schedules.json, with a schedule of every number of steps up to the largest of --budgets, race.json, table.txt, a
-    figure and grids of samples. Run again after an interruption it goes on where it stopped. It spreads over the processes of
-    torchrun.
+    Writes report.html, a page to look through, schedules.json, with a schedule of every number of steps up to the largest of
+    --budgets, race.json, table.txt, a figure and grids of samples. Run again after an interruption it goes on where it
+    stopped. It spreads over the processes of torchrun.
 
     \b
     Examples:

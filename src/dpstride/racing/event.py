@@ -232,8 +232,9 @@ class Event:
         )  # fmt: skip
 
     def _write(self, found: Race) -> Race:
-        """Write schedules, numbers and table."""
+        """Write schedules, numbers, table, pictures and the page."""
         from ..report.race import save_race
+        from ..report.race_page import write_race_page
         from ..runs.writing import write_text
 
         files = [self.output / name for name in (SCHEDULES, RACE, "table.txt")]
@@ -242,4 +243,5 @@ class Event:
             found.save(files[1], self.record.id)
             write_text(files[2], f"{found}\n")
             files += save_race(found, self.output)
+            files.insert(0, write_race_page(self.output))
         return replace(found, files=tuple(files))

@@ -199,6 +199,7 @@ class Race:
                 _finish(document, schedules.process.T),
                 **{name: document[name] for name in ("sampler", "measure", "scale", "evaluations")},
                 notes=tuple(document["notes"]),
+                variances=tuple(Heat.from_dict(heat) for heat in document["variances"]),
             )
             race.check()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -235,7 +236,7 @@ class Race:
 
     def _distances(self) -> Iterator[tuple[float, float]]:
         """Every distance and difference, with its standard error."""
-        for heat in self.heats:
+        for heat in (*self.heats, *self.variances):
             for each in heat.rounds:
                 yield from each.distances.values()
             yield from () if heat.lead is None else (heat.lead,)

@@ -45,8 +45,8 @@ def tune(
     """Race schedules by measured samples, and measure the winners again on noises and real data that chose nothing.
 
     Candidates are the objective for samples with many weights, hand-made and published strides and the ELBO's path; each is
-    raced at every budget asked for, with the sampler that you will use. Writes schedules.json, race.json, table.txt and
-    grids of samples into ``output``; called again after an interruption it goes on where it stopped.
+    raced at every budget asked for, with the sampler that you will use. Writes report.html, schedules.json, race.json,
+    table.txt and grids of samples into ``output``; called again after an interruption it goes on where it stopped.
 
     Args:
         model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it.

@@ -1,25 +1,44 @@
-"""Stage 8. What a results folder shows, written again from its saved results: each kind of schedules has its own writer."""
+"""Stage 8. What a results folder shows, written again from its saved results: a record for each kind of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..masked.schedule import FORMAT as MASKED
+from ..racing.finish import OURS as RACED
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..runs.writing import write_text
 
+Written = tuple[str, list[Path]]  # the answer, and the paths written, the page first
 
-def write_again(folder: Path, target: Path) -> tuple[str, list[Path]]:
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of results.
+
+    Attributes:
+        holds: whether schedules.json, as far as it could be read, is of this kind.
+        write: writes page, figures and tables of a folder into another.
+    """
+
+    holds: Callable[[Mapping[str, Any]], bool]
+    write: Callable[[Path, Path], Written]
+
+
+def write_again(folder: Path, target: Path) -> Written:
     """Write page, figures and tables of ``folder`` into ``target``; the answer, and the paths written, the page first."""
-    found = None
+    found: Mapping[str, Any] = {}
     with suppress(UnreadableFileError):  # told by what reads it
-        found = read_json_object(folder / "schedules.json").get("format")
-    return (_masked if found == MASKED else _gaussian)(folder, target)
+        found = read_json_object(folder / "schedules.json")
+    return next(kind for kind in KINDS if kind.holds(found)).write(folder, target)
 
 
-def _gaussian(folder: Path, target: Path) -> tuple[str, list[Path]]:
+def _gaussian(folder: Path, target: Path) -> Written:
     from ..evaluate.purpose import caveat
     from .figures import save_figures
     from .page import write_page
@@ -40,7 +59,7 @@ def _gaussian(folder: Path, target: Path) -> tuple[str, list[Path]]:
     return f"{saved.headline} {caveat(saved.schedules.options)}", files
 
 
-def _masked(folder: Path, target: Path) -> tuple[str, list[Path]]:
+def _masked(folder: Path, target: Path) -> Written:
     from .masked import save_masked_figures
     from .masked_page import CAVEAT, SavedMasked, write_masked_page
 
@@ -49,3 +68,19 @@ def _masked(folder: Path, target: Path) -> tuple[str, list[Path]]:
     files.append(write_text(target / "table.txt", saved.comparison.table() + "\n"))
     files += save_masked_figures(saved.comparison, saved.schedules, target)
     return f"{saved.comparison.sentence()} {CAVEAT}", files
+
+
+def _raced(folder: Path, target: Path) -> Written:
+    from .race import save_race
+    from .race_page import SavedRace, write_race_page
+
+    saved = SavedRace.read(folder)
+    files = [write_race_page(target, saved), write_text(target / "table.txt", f"{saved.race}\n")]
+    return saved.race.answer, [*files, *save_race(saved.race, target)]
+
+
+KINDS = (
+    Kind(lambda schedules: schedules.get("format") == MASKED, _masked),
+    Kind(lambda schedules: schedules.get("stride") == RACED, _raced),
+    Kind(lambda schedules: True, _gaussian),
+)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import strides
-from ..options import EVEN, KARRAS, STRIDES
+from ..options import DEFAULT_OBJECTIVE, EVEN, KARRAS, STRIDES
 from ..racing.finish import INTERVAL, OURS, REFERENCE
 from ..racing.outcome import Race
 from .figures import save_figure
@@ -15,6 +15,7 @@ from .images import save_samples
 OTHERS = ("#E69F00", "#56B4E9", "#CC79A7", "#F0E442")  # of schedules that have no colour of their own
 PICTURED = (OURS, EVEN, KARRAS)
 REAL = "samples_real.png"
+OTHER_WORDS = {OURS: "raced", DEFAULT_OBJECTIVE: "best for the ELBO"}
 
 
 def save_race(race: Race, folder: str | Path) -> list[Path]:
@@ -23,13 +24,22 @@ def save_race(race: Race, folder: str | Path) -> list[Path]:
     files = save_figure(target / "distances", (6.8, 4.2), lambda figure: draw_distances(figure.add_subplot(), race))
     for (name, budget), images in race.finish.images.items():
         if name in (*PICTURED, REFERENCE) and len(images):
-            suffix = "" if name == OURS else f"_{name}"
-            files.append(target / f"samples_{budget}_steps{suffix}.png")
+            files.append(target / grid_name(name, budget))
             save_samples(images / 1.0, files[-1], 0.0, 255.0)
     if len(race.real):
         files.append(target / REAL)
         save_samples(race.real / 1.0, files[-1], 0.0, 255.0)
     return files
+
+
+def grid_name(name: str, budget: int) -> str:
+    """The file of the samples of a schedule."""
+    return f"samples_{budget}_steps{'' if name == OURS else f'_{name}'}.png"
+
+
+def words_of(name: str) -> str:
+    """A measured schedule by name, in words."""
+    return strides.find(name).words if name in STRIDES else OTHER_WORDS.get(name, name)
 
 
 def draw_distances(axes: Any, race: Race) -> None:
@@ -65,8 +75,8 @@ def draw_distances(axes: Any, race: Race) -> None:
 
 def _style(name: str, spare: Any) -> dict[str, Any]:
     if name == OURS:
-        return {"color": "#009E73", "linestyle": "-", "label": "raced"}
+        return {"color": "#009E73", "linestyle": "-", "label": words_of(name)}
     rule = strides.find(name) if name in STRIDES else None
     if rule is not None and rule.colour != "#000000":
         return {"color": rule.colour, "linestyle": rule.line, "label": rule.words}
-    return {"color": next(spare, "0.4"), "linestyle": "-.", "label": name if rule is None else rule.words}
+    return {"color": next(spare, "0.4"), "linestyle": "-.", "label": words_of(name)}

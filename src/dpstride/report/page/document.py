@@ -78,7 +78,7 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
         "curves": {stride: columns(comparison.curves[stride], budgets) for stride in STRIDES},
         "chosen": columns(comparison.chosen, budgets) if comparison.chosen.keys() >= set(budgets) else None,
         "tableBudgets": [K for K in comparison.table_budgets if K in budgets],
-        "grid": _grid(process),
+        "grid": noise_grid(process),
         "paths": path_masks(paths, process.T),
         "steps": None if saved.costs is None else _steps(saved.costs, paths),
         "heat": None if saved.costs is None else _heat(saved.costs),
@@ -102,7 +102,7 @@ def columns(curve: Mapping[int, tuple[float, float]], budgets: Sequence[int]) ->
 # --- grid and paths ---------------------------------------------------------------------------------------------------
 
 
-def _grid(process: ForwardProcess) -> dict[str, Any]:
+def noise_grid(process: ForwardProcess) -> dict[str, Any]:
     """Per index 0 … T: time, log-SNR, the training step where there are such, and sigma as `export.sigmas` has it."""
     noise = np.full(process.T + 1, np.inf)  # where f = 0
     noise[0] = 0.0

@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...options import BEST, COMPARED_STRIDES
+from ...reading.images import read_image
+from ...reading.limits import UnreadableFileError
 from ...study.results import StudyResults
 from ..study_figures import sample_rows
 from ..text import NAMES
 
 LARGEST = 96  # pixels of one image's side; larger ones are shrunk
+WIDEST = 480  # pixels of a grid's side, where there are many of them
 MOST_BYTES = 2_000_000  # of one PNG file
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 FILE = re.compile(r"samples_(\d+)_steps(?:_(even|quadratic|dp))?\.png")
@@ -61,7 +64,7 @@ def _grids(folder: Path) -> list[dict[str, Any]]:
     found: dict[int, dict[str, bytes]] = {}
     for path in sorted(folder.glob("samples_*_steps*.png")):
         match = FILE.fullmatch(path.name)
-        if match and path.stat().st_size <= MOST_BYTES and (content := path.read_bytes()).startswith(SIGNATURE):
+        if match and (content := _png(path)) is not None:
             found.setdefault(int(match[1]), {})[match[2] or BEST] = content
     return [
         {
@@ -73,7 +76,38 @@ def _grids(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _picture(label: str, png: bytes) -> dict[str, Any]:
+def grid_picture(path: Path, label: str) -> dict[str, Any] | None:
+    """A grid of samples as it is in a folder, or smaller where it is large; None where there is none."""
+    from PIL import Image
+
+    if not path.is_file():
+        return None
+    content = _png(path)
+    if content is None or max(_size(content)) > WIDEST:
+        try:
+            image = Image.fromarray(read_image(path))
+        except UnreadableFileError:
+            return None
+        image.thumbnail((WIDEST, WIDEST))
+        file = io.BytesIO()
+        image.save(file, "PNG", optimize=True)
+        content = file.getvalue()
+    return _picture(label, content)
+
+
+def _png(path: Path) -> bytes | None:
+    """A PNG file that is small enough to embed as it is."""
+    if path.stat().st_size > MOST_BYTES or not (content := path.read_bytes()).startswith(SIGNATURE):
+        return None
+    return content
+
+
+def _size(png: bytes) -> tuple[int, int]:
     width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))  # the PNG's first chunk
+    return width, height
+
+
+def _picture(label: str, png: bytes) -> dict[str, Any]:
+    width, height = _size(png)
     url = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
     return {"label": label, "png": url, "width": width, "height": height}

@@ -57,7 +57,9 @@ def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
 def page_text(document: Mapping[str, Any], sentence: str, table: str, layout: Layout = GAUSSIAN) -> str:
     """The whole page; ``sentence`` and ``table`` are for readers without scripts."""
     style = "\n".join(map(_file, ("page.css", *layout.styles)))
-    script = "(() => {\n'use strict';\n" + "\n".join(map(_file, (*SHARED, *layout.scores, *layout.scripts))) + "\n})();\n"
+    script = (
+        "(() => {\n'use strict';\n" + "\n".join(map(_file, (*SHARED, *layout.scores, *layout.scripts))) + "\n})();\n"
+    )
     policy = f"{POLICY}; style-src {_hash(style)}; script-src {_hash(script)}"
     return Template(_file("frame.html")).substitute(
         main=_file(layout.main),
