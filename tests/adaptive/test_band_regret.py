@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpstride import band_costs, estimate, estimate_adaptively, optimise, solve
+from dpstride import estimate, estimate_adaptively, optimise, solve
 from dpstride.adaptive.band import BandJudge
 from dpstride.adaptive.loop import Goal
-from dpstride.objectives.band import Band, costs_over
+from dpstride.objectives.band import DEFAULT, Band, costs_over
 from dpstride.options import CostOptions
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
@@ -45,7 +45,7 @@ def test_optimise_takes_the_objective_for_samples() -> None:
     schedules = optimise(denoiser, data, objective="samples", sampler="ddim", eta=0.5, progress=False)
     assert (schedules.sampler, schedules.eta) == ("ddim", 0.5)
     assert schedules.options["variance"] == "optimal"
-    costs = band_costs(estimate(denoiser, data, progress=False))
+    costs = costs_over(DEFAULT, estimate(denoiser, data, progress=False))
     for K in BUDGETS:
         assert list(schedules[K].steps) == solve(costs).path(K)
         assert schedules[K].bpd is not None

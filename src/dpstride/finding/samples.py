@@ -27,9 +27,9 @@ USES = ("skip_nonfinite", "sampler", "eta", "exponent", "band")
 def plan_of(request: Request) -> SamplesPlan:
     """Return the plan of a request, or refuse it before the network runs."""
     from .. import samplers
-    from ..objectives.band import Band, SamplesPlan
+    from ..objectives.band import DEFAULT, SamplesPlan
 
-    band = Band() if request.band is None else Band(low=request.band[0], high=request.band[1])
+    band = DEFAULT if request.band is None else replace(DEFAULT, low=request.band[0], high=request.band[1])
     if request.exponent is not None:
         band = replace(band, exponent=request.exponent)
     samplers.check_eta(request.eta, request.sampler)

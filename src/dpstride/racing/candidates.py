@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ..evaluate.likelihood import steps_on
-from ..objectives.band import Band, costs_over
+from ..objectives.band import DEFAULT, Band, costs_over
 from ..objectives.elbo import elbo_costs
 from ..options import DEFAULT_OBJECTIVE, KARRAS, STRIDES
 from ..solver import Solution, solve
@@ -141,7 +141,7 @@ def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candida
     with suppress(ValueError):
         found.path(budget)
         return found
-    return field.member(Band())
+    return field.member(DEFAULT)
 
 
 def part_way(first: Band, last: Band, share: float) -> Band:
