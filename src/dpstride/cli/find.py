@@ -115,10 +115,13 @@ def find_command(
     trajectory, and scores them by the distance of end points from --heldout-samples noises, without a page; mixed weighs
     both, and writes front.json.
 
+    For a masked diffusion model of tokens DATA is text, steps are rounds, and schedules say how many tokens each reveals.
+
     \b
     Examples:
       dpstride find my_package.my_model:denoiser images/ -o out --samples 128
       dpstride find my_package.my_model:denoiser images/ -o fast --for samples --sampler ddim
+      dpstride find runs/letters/model book.txt -o rounds
     """
     from ..finding.inputs import Asked, job_of
     from ..finding.job import Request

@@ -140,7 +140,7 @@ def _run(job: MaskedJob) -> Found:
     from ..masked.costs import masked_schedules
     from ..masked.estimate import estimate_masked
     from ..report.masked import save_masked_figures
-    from ..report.masked_page import write_masked_page
+    from ..report.masked_page import SavedMasked, write_masked_page
     from ..runs.writing import write_text
 
     output = job.output
@@ -163,7 +163,7 @@ def _run(job: MaskedJob) -> Found:
     write_text(output / "table.txt", comparison.table(job.request.budgets or ()) + "\n")
     job.doing("Drawing figures and the page")
     files = [
-        write_masked_page(output, comparison),
+        write_masked_page(output, SavedMasked(output, schedules, choosing, scoring, comparison, job.record)),
         *(output / name for name in (RECORD, SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)),
         *save_masked_figures(comparison, schedules, output),
     ]

@@ -64,7 +64,7 @@ def _masked(folder: Path, target: Path) -> Written:
     from .masked_page import CAVEAT, SavedMasked, write_masked_page
 
     saved = SavedMasked.read(folder)
-    files = [write_masked_page(target, saved=saved)]
+    files = [write_masked_page(target, saved)]
     files.append(write_text(target / "table.txt", saved.comparison.table() + "\n"))
     files += save_masked_figures(saved.comparison, saved.schedules, target)
     return f"{saved.comparison.sentence()} {CAVEAT}", files

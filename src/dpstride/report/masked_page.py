@@ -44,8 +44,8 @@ class SavedMasked:
     run: Run | None = None
 
     @classmethod
-    def read(cls, folder: str | Path, comparison: MaskedComparison | None = None) -> SavedMasked:
-        """Everything that ``folder`` holds; scores are computed again from its statistics, unless they are given."""
+    def read(cls, folder: str | Path) -> SavedMasked:
+        """Everything that ``folder`` holds; scores are computed again from its statistics."""
         home = Path(folder)
         for name in ("schedules.json", "statistics.safetensors", "heldout.safetensors"):
             if not (home / name).is_file():
@@ -56,7 +56,7 @@ class SavedMasked:
         choosing, heldout = (
             MaskedStatistics.load(home / f"{name}.safetensors").filled() for name in ("statistics", "heldout")
         )
-        found = comparison or replace(
+        found = replace(
             compare_masked(schedules, heldout, choosing, shown_budgets(schedules.budgets)), warnings=_warnings(home)
         )
         record = home / "run.json"
@@ -87,11 +87,9 @@ def _warnings(home: Path) -> tuple[str, ...]:
     return ()
 
 
-def write_masked_page(
-    folder: str | Path, comparison: MaskedComparison | None = None, saved: SavedMasked | None = None
-) -> Path:
+def write_masked_page(folder: str | Path, saved: SavedMasked | None = None) -> Path:
     """Write report.html into a results folder of tokens, from what it holds; the path written."""
-    found = saved or SavedMasked.read(folder, comparison)
+    found = saved or SavedMasked.read(folder)
     text = page_text(masked_document(found), found.comparison.sentence(), found.comparison.table(), LAYOUT)
     return write_text(Path(folder) / NAME, text)
 
