@@ -204,7 +204,8 @@ class Race:
             race.check()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UnreadableFileError(
-                f"{path}: not a race that `dpstride tune` wrote beside these schedules ({error!s:.300})."
+                f"{path}: not a race that `dpstride tune` wrote beside these schedules ({error!s:.300}). Run it again: "
+                "what it drew is kept."
             ) from error
         return race
 
