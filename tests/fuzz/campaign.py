@@ -134,5 +134,6 @@ def check_error(error: BaseException, path: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
+    here = Path(__file__).parent
+    sys.path[:0] = [str(here), str(here.parent)]  # as pytest has them
     main()
