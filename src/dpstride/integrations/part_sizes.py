@@ -9,6 +9,7 @@ from typing import Any
 from .loaded import UnsupportedModelError
 from .scheduler_config import steps_of
 
+MOST_CHANNELS = 2**20  # a layer is allocated for them before weights are compared
 MOST_POSITIONS = 2**27  # numbers in a table of positions, which a transformer computes whatever its weights are
 
 
@@ -30,6 +31,10 @@ def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
                     raise UnsupportedModelError(
                         f"{path}: {name} = {number}, but its weights have only {tensors} tensors. The config is damaged."
                     )
+        if "channels" in name and (widest := max(_numbers(value), default=0)) > MOST_CHANNELS:
+            raise UnsupportedModelError(
+                f"{path}: {name} = {widest:,} is more than any network has. The config is damaged."
+            )
     if "patch_size" in config:
         patch = max(_numbers(config["patch_size"]), default=1)
         side = max((n for key in ("sample_size", "pos_embed_max_size") for n in _numbers(config.get(key))), default=1)
