@@ -15,12 +15,12 @@ from beyond import table, write_page
 from laws import CHAINS, Chain, Gaussian, Line
 
 from dpstride import Band, ForwardProcess, Statistics, band_costs, elbo_costs, solve, strides
-from dpstride.objectives.band import DEFAULT, data_deviation, relative_sigma
+from dpstride.objectives.band import DEFAULT, costs_over, data_deviation, relative_sigma
 
 BUDGETS = (4, 8, 16, 32)
 FORM_BUDGETS = (8, 32)
 STRIDES = {"even": "even", "quadratic": "quadratic", "karras": "Karras"}
-SQUARED = Band(2.0, 0.05, 20.0)
+PLAIN, SQUARED = Band(), Band(2.0, 0.05, 20.0)  # the default without cap and evenness, and another weight
 FORMS = {
     "posterior": ("posterior", False),
     "posterior, mean returned": ("posterior", True),
@@ -52,11 +52,16 @@ def paths_of(statistics: Statistics, chain: Chain) -> Paths:
     """Paths by name. The ELBO's are those of the variance that samples, with DDIM those of `posterior`."""
     elbo = elbo_costs(statistics, chain.variance or "posterior")  # type: ignore[arg-type]
     found: Paths = {
-        "default": band_paths(statistics, DEFAULT, "posterior"),
-        f"p = {SQUARED.exponent:g}, {SQUARED.low:g}–{SQUARED.high:g}": band_paths(statistics, SQUARED, "posterior"),
+        "default": solve(costs_over(DEFAULT, statistics), max(BUDGETS)).path,
+        **{words_of(band): band_paths(statistics, band, "posterior") for band in (PLAIN, SQUARED)},
         "ELBO": solve(elbo, max(BUDGETS)).path,
     }
     return found | {words: partial(stride_path, statistics.process, name) for name, words in STRIDES.items()}
+
+
+def words_of(band: Band) -> str:
+    """The head of a band's column."""
+    return f"p = {band.exponent:g}, {band.low:g}–{band.high:g}"
 
 
 def stride_path(process: ForwardProcess, name: str, budget: int) -> Sequence[int]:
@@ -84,13 +89,13 @@ def forms(laws: dict[str, tuple[Statistics, Distance]]) -> list[str]:
     """The same for the forms of the cost, and how often each is the closest, over both bands and all budgets."""
     rows, closest = [], {words: dict.fromkeys(FORMS, 0) for words in CHAINS.values()}
     for name, (statistics, distance) in laws.items():
-        for band in (DEFAULT, SQUARED):
+        for band in (PLAIN, SQUARED):
             paths = {form: band_paths(statistics, band, *options) for form, options in FORMS.items()}
             for chain, words in CHAINS.items():
                 for K in BUDGETS:
                     found = [distance(statistics, path(K), chain) for path in paths.values()]
                     closest[words][list(FORMS)[int(np.argmin(found))]] += 1
-                    if band is DEFAULT and K in FORM_BUDGETS:
+                    if band is PLAIN and K in FORM_BUDGETS:
                         rows.append([name, words, K, *row(found)])
     counts = [[words, *numbers.values()] for words, numbers in closest.items()]
     return [
@@ -111,7 +116,7 @@ def main() -> None:
         compared(on_gaussian, gaussian.divergence),
         "**A mixture of three Gaussians on a line: squared Wasserstein distance · 10³**",
         compared(on_line, lambda *of: 1000.0 * line.squared_wasserstein(*of)),
-        "**Forms of the cost with the default band: squared Wasserstein distance, on the line · 10³**",
+        f"**Forms of the cost with {words_of(PLAIN)}: squared Wasserstein distance, on the line · 10³**",
         *forms(
             {
                 "Gaussian": (on_gaussian, gaussian.squared_wasserstein),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from beyond import table, write_page
-from known_laws import SQUARED
+from known_laws import PLAIN, SQUARED, words_of
 from mixtures import Array, GaussianMixture, T, columns, points, signals
 from samples import BUDGETS, SAMPLERS, SCHEDULES, WORDS, counted, paths_of
 
@@ -25,6 +25,7 @@ from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 CHOOSING, COUNT = 256, 2000
 CHOOSING_SEED, SEED, REAL_SEED = 0, 1, 2
+OTHERS = (PLAIN, SQUARED)  # bands beside the default
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,13 @@ def measured(subject: Subject) -> tuple[float, list[tuple[str, int, dict[str, An
     statistics, real, cells = subject.statistics(), subject.real(REAL_SEED), []
     for sampler in SAMPLERS:
         paths = paths_of(statistics, sampler, BUDGETS)
-        squared = schedules_from(statistics, plan=SamplesPlan(SQUARED, sampler), max_budget=max(BUDGETS))  # type: ignore[arg-type]
+        others = {
+            words_of(band): schedules_from(statistics, plan=SamplesPlan(band, sampler), max_budget=max(BUDGETS))  # type: ignore[arg-type]
+            for band in OTHERS
+        }
         for K in BUDGETS:
-            schedules = {label: paths[label, K] for label in SCHEDULES} | {"squared": squared[K]}
+            schedules = {label: paths[label, K] for label in SCHEDULES}
+            schedules |= {words: found[K] for words, found in others.items()}
             found = {
                 label: energy_distance(sample(subject.denoiser, schedule, COUNT, SEED, batch_size=COUNT), real)
                 for label, schedule in schedules.items()
@@ -88,7 +93,7 @@ def main() -> None:
                 "{:+.2f} ± {:.2f}".format(*(1000.0 * number for number in cell[f"samples minus {label}"]["energy"]))
                 for label in SCHEDULES[1:]
             ]
-            values = [f"{1000.0 * cell[label]:.2f}" for label in (*SCHEDULES, "squared")]
+            values = [f"{1000.0 * cell[label]:.2f}" for label in (*SCHEDULES, *map(words_of, OTHERS))]
             rows.append([name, WORDS[sampler], K, *values, *differences])
             counts[sampler].append(cell)
         print(name, flush=True)
@@ -96,8 +101,7 @@ def main() -> None:
         [WORDS[sampler], *(counted(cells, label, "energy") for label in SCHEDULES[1:])]
         for sampler, cells in counts.items()
     ]
-    squared = f"p = {SQUARED.exponent:g}, {SQUARED.low:g}–{SQUARED.high:g}"
-    head = ["data, dimensions", "sampler", "steps", *(WORDS[label] for label in SCHEDULES), squared]
+    head = ["data, dimensions", "sampler", "steps", *(WORDS[label] for label in SCHEDULES), *map(words_of, OTHERS)]
     parts = [
         "Schedules for samples against the others; *surely* is beyond two standard errors of the paired difference:",
         table(["sampler", *(f"against {WORDS[label]}" for label in SCHEDULES[1:])], against),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpstride import ScheduleSet, find, sample
+from dpstride import Band, ScheduleSet, estimate, even_stride, find, sample, schedules_from
 from dpstride.cli import _run
 from dpstride.evaluate.purpose import caveat
+from dpstride.objectives.band import DEFAULT, SamplesPlan
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 SMALL = {"samples": 24, "heldout_samples": 24, "tolerance": 0.1, "budgets": (4, 8), "check": False, "progress": False}
@@ -27,6 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_schedules_carry_what_draws_their_samples(found: Path) -> None:
     schedules = ScheduleSet.load(found / "schedules.json")
     expected = {"objective": "samples", "sampler": "ddim", "eta": 1.0, "variance": "optimal", "exponent": 1.3}
+    expected |= {"band": [0.2, 20.0], "cap": 1.5, "evenness": 0.5}
     assert expected.items() <= schedules.options.items()
     denoiser, schedule = mixture_denoiser(T=40), schedules[8]
     unasked = sample(denoiser, schedule, n=4, seed=2)
@@ -77,6 +81,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
         (("--for", "likelihood", "--objective", "samples"), "Give one of the two"),
         (("--for", "likelihood", "--band", "0.1,5"), "--band is for --objective samples"),
         (("--exponent", "1"), "--exponent is for --objective samples"),
+        (("--for", "likelihood", "--evenness", "0.1"), "--evenness is for --objective samples"),
+        (("--cap", "2"), "--cap is for --objective samples"),
+        (("--for", "samples", "--evenness", "1"), "not in the range 0.0<=x<1.0"),
+        (("--for", "samples", "--cap", "0"), "not in the range x>0.0"),
         (("--for", "samples", "--band", "5"), "is not two numbers LOW,HIGH"),
         (("--for", "samples", "--band", "5,1"), "must begin below its end"),
         (("--for", "samples", "--sampler", "ancestral", "--eta", "1"), "eta is the noise of"),
@@ -91,6 +99,33 @@ def test_conflicts_are_refused_before_any_work(
     assert code == 2
     assert message in " ".join(output.split())
     assert not (tmp_path / "out" / "schedules.json").exists()
+
+
+def test_every_number_of_the_objective_can_be_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    denoiser, data = mixture_denoiser(T=40), mixture_data(64, seed=0)
+    asked = {"exponent": 2.0, "band": (0.05, 20.0), "cap": math.inf, "evenness": 0.0}
+    found = find(denoiser, data, tmp_path / "plain", objective="samples", pictures=0, **asked, **SMALL).schedules
+    assert found.options["band"] == [0.05, 20.0]
+    assert not {"cap", "evenness"} & found.options.keys()  # as files have it that know neither
+    np.save(tmp_path / "data.npy", data.numpy())
+    typed = ("--exponent", "2", "--band", "0.05,20", "--cap", "inf", "--evenness", "0", "--pictures", "0")
+    sizes = ("--samples", "24", "--heldout-samples", "24", "--tolerance", "0.1", "--budgets", "4,8", "--no-check")
+    model = (MODEL, tmp_path / "data.npy", "-M", "T=40")
+    code, output = run(capsys, *model, "-o", tmp_path / "typed", "--for", "samples", *typed, *sizes)
+    assert code == 0, output
+    again = ScheduleSet.load(tmp_path / "typed" / "schedules.json")
+    assert [again[K].steps for K in range(1, 41)] == [found[K].steps for K in range(1, 41)]
+
+
+def test_the_default_lies_between_the_band_alone_and_even_steps() -> None:
+    statistics = estimate(mixture_denoiser(T=40), mixture_data(64, seed=0), progress=False, check=False)
+    alone, default = (schedules_from(statistics, plan=SamplesPlan(band)) for band in (Band(), DEFAULT))
+    squares = [
+        sum((t - s) ** 2 for t, s in itertools.pairwise(steps))
+        for steps in (alone[8].steps, default[8].steps, even_stride(statistics.process, 8).steps)
+    ]
+    assert squares == sorted(squares, reverse=True)
+    assert len(set(squares)) == 3
 
 
 def test_for_samples_is_the_objective_of_that_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import dpstride
 from dpstride import Band, band_costs, solve
-from dpstride.objectives.band import REFERENCE
+from dpstride.objectives.band import DEFAULT, REFERENCE
 from dpstride.racing.candidates import Candidate, Field, between
 from dpstride.statistics.artefact import Statistics
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
@@ -108,7 +108,7 @@ def test_candidates_have_different_names_and_paths_that_start_at_noise_and_end_a
 def test_a_rule_without_room_for_so_many_steps_does_not_race(statistics: Statistics) -> None:
     """The quadratic stride of DDIM ends at 0.8·T, so it has no path of T steps."""
     names = {candidate.name for candidate, _ in Field(statistics, T).distinct(T)}
-    assert names == {Band().words}  # with every step there is one path
+    assert names == {DEFAULT.words}  # with every step there is one path
 
 
 def test_between_two_winners_of_the_family_parameters_lie_between(statistics: Statistics) -> None:

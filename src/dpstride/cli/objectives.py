@@ -73,6 +73,16 @@ objective = options(
         help="Noise levels that count --for samples, in standard deviations of the data.  [default: 0.2,20]",
     ),
     click.option(
+        "--cap",
+        type=click.FloatRange(min=0.0, min_open=True),
+        help="Count errors --for samples as at most so many times the data's variance; inf for no bound.  [default: 1.5]",
+    ),
+    click.option(
+        "--evenness",
+        type=click.FloatRange(0.0, 1.0, max_open=True),
+        help="Share of even steps in the cost --for samples.  [default: 0.5]",
+    ),
+    click.option(
         "--lambda",
         "weight",
         type=click.FloatRange(min=0.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,9 @@ def samples_sentence(schedules: ScheduleSet, heldout: Statistics) -> str:
     """Return the answer of schedules for samples: what they gain over hand-made ones of as many steps, on held-out data."""
     options = schedules.options
     low, high = options["band"]
-    costs = band_costs(heldout, options["exponent"], (low, high), options["divergence"])
+    costs = band_costs(
+        heldout, options["exponent"], (low, high), options["divergence"], cap=options.get("cap", math.inf)
+    )
     budget = min(schedules.budgets, key=lambda K: abs(K - SHOWN))
     T = schedules.process.T
     least = costs.cost(range(T, -1, -1))  # what no path of this network avoids

@@ -62,6 +62,8 @@ class Request:
         eta: noise of that sampler, where it has such an option.
         exponent: of the objective for samples: p of its weight σ^p; the default when None.
         band: of the objective for samples: the noise levels that count, in standard deviations of the data.
+        cap: of the objective for samples: count errors as at most so many times the data's variance; the default when None.
+        evenness: of the objective for samples: share of even steps in the cost; the default when None.
         weight: of the mixed objective: bits/dim that a mean square distance of 1 per dimension is worth.
         trajectories: number of noise samples for the reference sampler.
         teacher_steps: steps of the reference sampler, at most, and of the grid that paths are chosen on.
@@ -79,6 +81,8 @@ class Request:
     eta: float = 0.0
     exponent: float | None = None
     band: tuple[float, float] | None = None
+    cap: float | None = None
+    evenness: float | None = None
     weight: float = WEIGHT
     trajectories: int = TRAJECTORIES
     teacher_steps: int = TEACHER_STEPS

@@ -5,6 +5,7 @@ Statistics, held-out scores, files and page are those of the job for bits/dim; w
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..denoiser import Denoiser
     from ..objectives.band import SamplesPlan
 
-USES = ("skip_nonfinite", "sampler", "eta", "exponent", "band")
+USES = ("skip_nonfinite", "sampler", "eta", "exponent", "band", "cap", "evenness")
 
 
 def plan_of(request: Request) -> SamplesPlan:
@@ -29,9 +30,10 @@ def plan_of(request: Request) -> SamplesPlan:
     from .. import samplers
     from ..objectives.band import DEFAULT, SamplesPlan
 
-    band = DEFAULT if request.band is None else replace(DEFAULT, low=request.band[0], high=request.band[1])
-    if request.exponent is not None:
-        band = replace(band, exponent=request.exponent)
+    low, high = (DEFAULT.low, DEFAULT.high) if request.band is None else request.band
+    asked = {name: getattr(request, name) for name in ("exponent", "cap", "evenness")}
+    given = {name: value for name, value in asked.items() if value is not None}
+    band = replace(DEFAULT, low=low, high=high, **given)
     samplers.check_eta(request.eta, request.sampler)
     return SamplesPlan(band, request.sampler, request.eta)
 
@@ -43,6 +45,8 @@ def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) 
     return elbo.options(denoiser, samples, settled, how) | {
         "exponent": plan.band.exponent,
         "band": [plan.band.low, plan.band.high],
+        "cap": None if math.isinf(plan.band.cap) else plan.band.cap,
+        "evenness": plan.band.evenness,
         "sampler": plan.sampler,
         "eta": plan.eta,
     }

@@ -12,15 +12,15 @@ variance L(t, τ) = ½ M_t (u_τ − u_t), where u = 1/σ² and M_t = E Σ e², 
 
 the paper's cost with Φ in place of the signal-to-noise ratio, which the solver takes without a table.
 
-Two things can be changed where that sum misleads, and `dpstride.racing` tries them. ``cap`` bounds an
-error by so many times the data's own variance: what an eps network makes of pure noise may be mere clipping, which later
-steps repair.
+That sum does not know what a sampler forgets or repairs, and two numbers temper it. ``cap`` bounds an error by so many times
+the data's own variance: what an eps network makes of pure noise may be mere clipping, which later steps repair.
 ``evenness`` is a share:
 
     (1 − evenness) L_w(t, s) / C  +  evenness · K₀ ((t − s)/T)²
 
 where C is what the best path of K₀ = 8 steps costs, and 1/K₀ what even steps cost. Equal increments minimise a sum of
-squares, so all evenness gives even steps; both parts fall about as 1/K, so one share serves neighbouring budgets.
+squares, so all evenness gives even steps; both parts fall about as 1/K, so one share serves neighbouring budgets. `Band` and
+`band_costs` have neither unless asked; `DEFAULT`, which schedules for samples are made with, has both.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Band:
         return np.asarray(found)
 
 
-DEFAULT = Band()
+DEFAULT = Band(cap=1.5, evenness=0.5)  # settled on training images: docs/beyond/samples.md
 
 
 def relative_sigma(process: ForwardProcess, deviation: float) -> Array:

@@ -30,6 +30,7 @@ Path = tuple[int, ...]
 
 
 FAMILY = (
+    DEFAULT,
     Band(),
     Band(1.0, 0.2, 20.0),
     Band(1.0, 0.4, 12.0),
@@ -41,7 +42,6 @@ FAMILY = (
     Band(1.0, 0.2, 6.0, cap=1.0),
     Band(1.6, 0.1, 10.0, cap=1.0),
     Band(evenness=0.3),
-    Band(cap=1.5, evenness=0.5),
     Band(2.0, 0.2, 20.0, evenness=0.5),
 )
 
