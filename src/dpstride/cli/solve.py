@@ -37,6 +37,7 @@ def solve_command(
     Example:
       dpstride solve statistics.safetensors -o schedules.json --variance optimal --decoder optimal
     """
+    from ..evaluate.purpose import caveat
     from ..pipeline import schedules_from
     from ..runs.folder import claim_schedules
     from ..statistics.artefact import Statistics
@@ -51,4 +52,5 @@ def solve_command(
         "best_budget": best,
         "bpd": {budget: schedules[budget].bpd for budget in schedules.budgets},
     }
-    emit(as_json, result, f"{output}: {len(schedules)} schedules; the best budget is K = {best}")
+    said = f"{output}: {len(schedules)} schedules; K = {best} has the fewest bits/dim.\n{caveat(schedules.options)}"
+    emit(as_json, result, said)
