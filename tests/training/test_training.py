@@ -215,3 +215,17 @@ def test_attention_said_in_another_way_is_the_same_setting(before, after, tmp_pa
     assert load_checkpoint(tmp_path)["step"] == 2
     with pytest.raises(ValueError, match="it was made with attention = "):
         train(tiny_images(20), tmp_path, replace(first, attention=(8,)), process=process)
+
+
+def test_denormal_numbers_are_zero_while_training_and_back_afterwards(tmp_path):
+    def tiniest() -> float:
+        return torch.tensor([1e-39]).mul(1.0).item()
+
+    before, seen = tiniest(), []
+    train(
+        tiny_images(16), tmp_path, TrainingSettings(steps=2, **TINY), process=tiny_process("simple"),
+        evaluate_every=1, report=lambda record: seen.append(tiniest()),
+    )  # fmt: skip
+    assert seen == [0.0, 0.0]
+    assert before > 0.0
+    assert tiniest() == before
