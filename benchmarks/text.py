@@ -26,9 +26,8 @@ import dpstride
 from dpstride.finding.inputs import load_model
 from dpstride.integrations.masked_loading import MaskedSource
 from dpstride.masked.comparison import COLUMNS, WORDS, compare_masked
-from dpstride.masked.orders import Order
 from dpstride.masked.strides import RULES
-from dpstride.options import BEST
+from dpstride.options import BEST, Order
 from dpstride.reading.plain import read_text
 from dpstride.runs.writing import write_json, write_text
 from dpstride.training.masked.text import split_text

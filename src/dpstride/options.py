@@ -20,6 +20,7 @@ Sampler = Literal["ancestral", "ddim", "dpmpp_2m"]
 OdeSampler = Literal["ddim", "dpmpp_2m"]  # deterministic: those that the trajectory objective is for
 TrainingObjective = Literal["simple", "hybrid", "vlb", "continuous", "flow"]
 Stride = Literal["even", "quadratic", "quadratic_ddim", "karras", "log_snr", "ays"]
+Order = Literal["random", "confidence", "margin", "entropy"]  # in which masked tokens are revealed
 
 VARIANCES: Final[tuple[Variance, ...]] = get_args(Variance)
 MODEL_VARIANCES: Final[tuple[ModelVariance, ...]] = get_args(ModelVariance)
@@ -31,6 +32,7 @@ SAMPLERS: Final[tuple[Sampler, ...]] = get_args(Sampler)
 ODE_SAMPLERS: Final[tuple[OdeSampler, ...]] = get_args(OdeSampler)
 TRAINING_OBJECTIVES: Final[tuple[TrainingObjective, ...]] = get_args(TrainingObjective)
 STRIDES: Final[tuple[Stride, ...]] = get_args(Stride)
+ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 
 # What a network was trained with, for those that build a `Denoiser` from a foreign model's own words.
 POSTERIOR: Final = "posterior"
@@ -47,6 +49,7 @@ SAMPLES: Final[Objective] = "samples"
 OBJECTIVE_FOR: Final[dict[Purpose, Objective]] = {"likelihood": DEFAULT_OBJECTIVE, "samples": SAMPLES}
 DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"
+DEFAULT_ORDER: Final[Order] = "random"  # the chain that costs and bits/token are of
 SAMPLES_VARIANCE: Final[Variance] = (
     "optimal"  # of ancestral steps: closer to real data than any other that was measured
 )

@@ -148,7 +148,10 @@ def test_the_best_is_compared_on_samples_of_other_lengths_too() -> None:
         (["--max-budget", "7"], "from 1 to 6, not 7"),
         (["--budgets", "2,9"], "from 1 to 6, not 9"),
         (["--samples", "60"], "61 samples were asked of DATA"),
-        (["--autocast", "bfloat16"], "a masked diffusion model of tokens, which only `dpstride find` takes"),
+        (
+            ["--autocast", "bfloat16"],
+            "a masked diffusion model of tokens, which only `dpstride find` and `dpstride sample` take",
+        ),
     ],
 )
 def test_options_that_tokens_have_no_use_for_are_refused(
@@ -164,7 +167,7 @@ def test_other_verbs_say_what_the_model_is(folder: Path, capsys: pytest.CaptureF
         words = [*verb, "own_tokens:model", "ids.npy", *(["-o", "x.safetensors"] if verb == ["estimate"] else [])]
         assert _run(words) == 2
         assert "is a masked diffusion model of tokens" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="only `dpstride find` takes"):
+    with pytest.raises(ValueError, match="only `dpstride find` and `dpstride sample` take"):
         dpstride.load_model("own_tokens:model")
 
 

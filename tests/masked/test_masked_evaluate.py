@@ -12,7 +12,7 @@ from joints import JOINTS, Joint, markov, topics
 
 import dpstride
 from dpstride import BinomialSchedule, MaskedDenoiser, MaskedSchedule, Tokens
-from dpstride.masked.orders import ORDERS
+from dpstride.options import ORDERS
 
 SCHEDULES = [
     MaskedSchedule(6, (6, 0)),

@@ -11,7 +11,7 @@ from .options import output
 @click.command("models")
 @output
 def models_command(as_json: bool, quiet: bool) -> None:
-    """The embedded models, what each scores on held-out images, and the embedded data.
+    """The embedded models, what each scores on held-out data, and the embedded data sets.
 
     \b
     Example:
@@ -25,5 +25,12 @@ def models_command(as_json: bool, quiet: bool) -> None:
         f"{facts['held_out']['bpd']:.2f} ± {facts['held_out']['standard_error']:.2f} bits/dim"
         for name, facts in found.items()
     ]
-    lines += ["", *(f"{name:20} {words}" for name, words in zoo.describe_data().items())]
-    emit(as_json, {"models": found, "data": list(zoo.data_names())}, "\n".join(lines))
+    tokens = {name: zoo.describe_masked(name) for name in zoo.masked_names()}
+    lines += [
+        f"{name:20} masked diffusion of {facts['length']} characters, {facts['parameters']:,} parameters, "
+        f"{facts['held_out']['bits']:.2f} ± {facts['held_out']['standard_error']:.2f} bits/character"
+        for name, facts in tokens.items()
+    ]
+    data = {**zoo.describe_data(), **zoo.describe_texts()}
+    lines += ["", *(f"{name:20} {words}" for name, words in data.items())]
+    emit(as_json, {"models": {**found, **tokens}, "data": list(data)}, "\n".join(lines))

@@ -68,13 +68,13 @@ def _completes(names: Callable[[], Iterable[str]]) -> Complete:
 def _models() -> Iterable[str]:
     from .. import zoo
 
-    return zoo.names()
+    return (*zoo.names(), *zoo.masked_names())
 
 
 def _data() -> Iterable[str]:
     from .. import zoo
 
-    return zoo.data_names()
+    return (*zoo.data_names(), *zoo.text_names())
 
 
 complete_model, complete_data, complete_file = _completes(_models), _completes(_data), _completes(tuple)

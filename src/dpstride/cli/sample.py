@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..finding.inputs import named_data
-from ..options import BEST, COMPARED_STRIDES, SAMPLERS
+from ..options import BEST, COMPARED_STRIDES, DEFAULT_ORDER, ORDERS, SAMPLERS
 from .claim import claims_file
 from .console import emit
-from .inputs import load_model
-from .options import VARIANCES, check_eta, complete_file, model_argument, model_option, output, overwrite
+from .inputs import load_any
+from .options import VARIANCES, check_eta, complete_file, given, model_argument, model_option, output, overwrite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 )
 @click.option("-n", "count", default=64, show_default=True, type=click.IntRange(min=1), help="Number of samples.")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help=".png, .npy or .npz."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=".png, .npy or .npz; .txt or .npy of tokens.",
 )
 @click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the schedule's own]")
 @click.option(
@@ -47,6 +51,13 @@ if TYPE_CHECKING:
     metavar="DATA",
     shell_complete=complete_file,
     help="Data whose conditioning the samples get, one after the other and over again; for conditional models.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(ORDERS),
+    default=DEFAULT_ORDER,
+    show_default=True,
+    help="Which tokens a round reveals, for masked diffusion.",
 )
 @click.option("--seed", default=0, show_default=True, help="Names the noise.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
@@ -65,6 +76,7 @@ def sample_command(
     sampler: Any,
     eta: float | None,
     conditioning: str | None,
+    order: Any,
     seed: int,
     batch_size: int,
     model_options: tuple[tuple[str, Any], ...],
@@ -72,33 +84,47 @@ def sample_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Samples of MODEL along a path of K steps: a PNG grid, or arrays.
+    """Samples of MODEL along a path of K steps: a PNG grid, or arrays; of a model of tokens text, or token ids.
 
     Images are drawn with the range of values that the schedules' data had. Interrupted, the same command goes on where it
     was; --overwrite gives up samples of another model, path or seed that were not finished. It spreads over the processes
     of torchrun.
 
     \b
-    Example:
+    Examples:
       dpstride sample my_package.my_model:denoiser schedules.json -k 32 -n 64 -o samples.png
+      dpstride sample runs/letters/model schedules.json -k 8 -o samples.txt
     """
     from tqdm import tqdm
 
     from ..evaluate.sampling import Chain
     from ..evaluate.stream import UNCONDITIONAL, sample_stream
+    from ..integrations.loaded import LoadedModel
     from ..report.images import check_drawable, save_samples
     from ..runs.numbers import check_batch_size
     from ..schedule import ScheduleSet
     from ..statistics.artefact import DataRange
     from ..strides import beside
+    from .sample_masked import FILES, AskedTokens, sample_tokens
 
-    if output.suffix not in (".png", ".npy", ".npz"):
-        raise click.UsageError(f"--output must end in .png, .npy or .npz, not {output.suffix!r}.")
+    if output.suffix not in (".png", ".npy", ".npz", *FILES):
+        raise click.UsageError(f"--output must end in .png, .npy or .npz, and .txt for tokens, not {output.suffix!r}.")
+    check_batch_size(batch_size)
+    loaded = load_any(model, model_options)
+    if not isinstance(loaded, LoadedModel):
+        unused = tuple(f"--{name}" for name in ("variance", "sampler", "eta", "conditioning") if given(name))
+        asked = AskedTokens(
+            schedules, budget, stride, count, output, order=order, seed=seed, batch_size=batch_size, unused=unused
+        )
+        sample_tokens(loaded, asked, as_json=as_json, quiet=quiet)
+        return
+    if given("order") or output.suffix == ".txt":
+        raise click.UsageError(
+            "--order and .txt are for masked diffusion of tokens. Leave --order out; images are .png."
+        )
     chosen = ScheduleSet.load(schedules)
     check_eta(sampler or chosen.sampler, eta or 0.0)
     schedule = beside(chosen, stride, budget)
-    loaded = load_model(model, model_options)
-    check_batch_size(batch_size)
     chain = Chain.along(loaded.denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)
     if loaded.decode is None and output.suffix != ".npy":
         check_drawable((count, *(loaded.denoiser.shape or ())))

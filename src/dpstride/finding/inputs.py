@@ -26,6 +26,7 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
     from .. import zoo
     from ..integrations import loading
     from ..integrations.loaded import LoadedModel
+    from ..integrations.masked_loading import characters_source
     from ..zoo.models import DESCRIPTION
 
     if not isinstance(model, (str, os.PathLike)):
@@ -33,7 +34,9 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
     text = os.fspath(model)
     if text in zoo.names():
         return _placed(LoadedModel(zoo.load(text)))
-    if text in zoo.data_names():
+    if text in zoo.masked_names():
+        return characters_source(zoo.masked_folder_of(text))
+    if text in (*zoo.data_names(), *zoo.text_names()):
         raise ValueError(f"MODEL {text!r} is an embedded data set. MODEL comes first, then DATA.")
     if any(
         (Path(text) / "model" / name).exists() and not (Path(text) / name).exists() for name in ("unet", DESCRIPTION)
@@ -41,10 +44,11 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
         raise ValueError(f"MODEL {text!r} is the folder of a training; its model is {Path(text) / 'model'}.")
     if text == "mixture" and not Path(text).exists():
         raise ValueError("MODEL mixture is of `dpstride demo` only: a closed form, there to try things on.")
+    embedded = (*zoo.names(), *zoo.masked_names())
     if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
         raise ValueError(
             f"MODEL {text!r} is neither an embedded model nor a folder here."
-            f"{hint(text, zoo.names()) or path_hint(Path(text))} Embedded are {', '.join(zoo.names())};"
+            f"{hint(text, embedded) or path_hint(Path(text))} Embedded are {', '.join(embedded)};"
             " a hub id is owner/name, your own function package.module:function."
         )
     try:
@@ -104,7 +108,9 @@ def named_data(text: str, *, labels: bool = False) -> Any:
 
     if text in zoo.data_names():
         return (zoo.load_data(text), zoo.load_labels(text).long()) if labels else zoo.load_data(text)
-    if text in zoo.names() and _is_plain_name(text):
+    if text in zoo.text_names() and _is_plain_name(text):
+        raise ValueError(f"DATA {text!r} is text, for models of tokens. Images are {', '.join(zoo.data_names())}.")
+    if text in (*zoo.names(), *zoo.masked_names()) and _is_plain_name(text):
         raise ValueError(f"DATA {text!r} is an embedded model. MODEL comes first, then DATA.")
     if _is_plain_name(text) and (near := hint(text, zoo.data_names())):
         raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")

@@ -8,17 +8,20 @@ import click
 
 from ..runs.writing import write_text
 
+OF_TOKENS = ("tokens", "fractions", "times", "llada")
+
 
 @click.command("export")
 @click.argument("schedules", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--to",
     "target",
-    type=click.Choice(["diffusers", "improved-diffusion", "k-diffusion", "sigmas", "csv", "json"]),
+    type=click.Choice(["diffusers", "improved-diffusion", "k-diffusion", "sigmas", "csv", "json", *OF_TOKENS]),
     required=True,
     help="diffusers: timesteps= list (a flow's sigmas= list). improved-diffusion: --timestep_respacing string. "
     "k-diffusion: sigmas with the final 0, also for diffusers' Euler. sigmas: without it. csv: a table. "
-    "json: a schedule file of this budget.",
+    "json: a schedule file of this budget. Of masked diffusion: tokens revealed in each round, fractions masked before and "
+    "after each, times in (0, 1], or LLaDA's num_transfer_tokens.",
 )
 @click.option("--budget", "-k", type=int, required=True, help="Number of steps.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here instead of standard output.")
@@ -30,10 +33,20 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
     Examples:
       dpstride export out/schedules.json --to diffusers --budget 32
       dpstride export out/schedules.json --to csv --budget 32 -o path.csv
+      dpstride export rounds/schedules.json --to tokens --budget 8
     """
+    from ..masked.schedule import MaskedScheduleSet, is_masked
     from ..schedule import ScheduleSet
     from . import export
+    from .masked_export import masked_form
 
+    if is_masked(schedules):
+        _write(as_json, target, budget, output, masked_form(MaskedScheduleSet.load(schedules)[budget], target))
+        return
+    if target in OF_TOKENS:
+        raise click.UsageError(
+            f"--to {target} is for masked diffusion of tokens; {schedules} holds schedules of numbers."
+        )
     if target == "json" and output is None:
         raise click.UsageError("--to json writes a file: give -o FILE.")
     schedule = ScheduleSet.load(schedules)[budget]
@@ -52,7 +65,12 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
         case "sigmas":
             text = json.dumps(export.sigmas(schedule))
         case _:
-            text = export.to_csv(schedule).rstrip("\n")
+            text = export.to_csv(schedule)
+    _write(as_json, target, budget, output, text)
+
+
+def _write(as_json: bool, target: str, budget: int, output: str | None, text: str) -> None:
+    text = text.rstrip("\n")
     if output is not None:
         write_text(output, text + "\n")
     _print(as_json, target, budget, output, text=text)

@@ -70,8 +70,8 @@ def gaussian_only(loaded: Any) -> LoadedModel:
     """Return a loaded model of numbers; one of another kind is refused."""
     if not isinstance(loaded, LoadedModel):
         raise UnsupportedModelError(
-            f"{printable(loaded.denoiser.name)} is a masked diffusion model of tokens, which only `dpstride find` takes; in "
-            "Python there are optimise_masked, bits_per_token and sample_masked."
+            f"{printable(loaded.denoiser.name)} is a masked diffusion model of tokens, which only `dpstride find` and "
+            "`dpstride sample` take; in Python there are optimise_masked, bits_per_token and sample_masked."
         )
     return loaded
 

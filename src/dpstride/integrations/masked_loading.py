@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..masked.denoiser import MaskedDenoiser
 from ..masked.tokens import Tokens
@@ -21,20 +21,26 @@ from ..reading.plain import read_text
 from ..statistics.files import import_function
 from .masked_lm import LoadedMaskedModel, load_masked_lm
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 @dataclass(frozen=True, eq=False)
 class MaskedSource:
-    """A model and, where it has a tokenizer, how it takes plain text."""
+    """A model and, where it has a tokenizer, how it takes plain text and gives it back."""
 
     FINDING: ClassVar[str] = "dpstride.finding.masked"  # the module of its main job
 
     denoiser: MaskedDenoiser
     tokenize: Callable[[str], Tokens] | None = None
+    decode: Callable[[Tensor], list[str]] | None = None
 
     def read(self, data: Any) -> Tokens:
-        """Read data: text, a folder of .txt files, token ids as .npy [N, length], ``package.module:function``, or tokens."""
+        """Read data: text, a folder of .txt files, an embedded text, token ids as .npy [N, length], a function, or tokens."""
         if not isinstance(data, (str, os.PathLike)):
             return Tokens.read(data)
+        from ..zoo.texts import load_text, text_names
+
         text, path = os.fspath(data), Path(data)
         if path.suffix == ".npy":
             if not path.is_file():
@@ -47,7 +53,7 @@ class MaskedSource:
                 f"{text}: this model has no tokenizer, so it takes token ids: a .npy file [N, length], or "
                 "package.module:function that returns them."
             )
-        return self.tokenize(read_text(path))
+        return self.tokenize(load_text(text) if text in text_names() else read_text(path))
 
 
 def masked_folder(path: Path) -> MaskedSource | None:
@@ -55,7 +61,7 @@ def masked_folder(path: Path) -> MaskedSource | None:
     from ..zoo.characters import DESCRIPTION, FORMAT
 
     if (path / DESCRIPTION).is_file():
-        return _of_characters(path) if read_json_object(path / DESCRIPTION).get("format") == FORMAT else None
+        return characters_source(path) if read_json_object(path / DESCRIPTION).get("format") == FORMAT else None
     config = path / "config.json"
     if not config.is_file() or (path / "model_index.json").exists() or "model_type" not in read_json_object(config):
         return None
@@ -71,11 +77,16 @@ def source_of(model: Any) -> MaskedSource | None:
     return model if isinstance(model, MaskedSource) else None
 
 
-def _of_characters(path: Path) -> MaskedSource:
-    from ..zoo.characters import load_characters, passages
+def characters_source(path: Path) -> MaskedSource:
+    """The model of a `dpstride train masked`, which takes text as passages of its length."""
+    from ..zoo.characters import decode, load_characters, passages
 
     denoiser = load_characters(path)
-    return MaskedSource(denoiser, lambda text: Tokens.of(passages(text, denoiser.length)))
+    return MaskedSource(
+        denoiser,
+        lambda text: Tokens.of(passages(text, denoiser.length)),
+        lambda samples: [decode(sample) for sample in samples.tolist()],
+    )
 
 
 def _of(loaded: LoadedMaskedModel) -> MaskedSource:
@@ -84,4 +95,8 @@ def _of(loaded: LoadedMaskedModel) -> MaskedSource:
     def tokenize(text: str) -> Tokens:
         return loaded.encode([line for line in text.splitlines() if line.strip()])
 
-    return MaskedSource(loaded.denoiser, None if loaded.tokenizer is None else tokenize)
+    return (
+        MaskedSource(loaded.denoiser)
+        if loaded.tokenizer is None
+        else MaskedSource(loaded.denoiser, tokenize, loaded.decode)
+    )

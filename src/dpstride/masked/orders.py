@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from torch import Tensor
 
-Order = Literal["random", "confidence", "margin", "entropy"]
-ORDERS: tuple[Order, ...] = get_args(Order)
+from ..options import Order
 
 
 @dataclass(frozen=True)

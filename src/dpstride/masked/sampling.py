@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..options import check_choice
+from ..options import DEFAULT_ORDER, ORDERS, Order, check_choice
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..statistics.noise import uniform
 from .denoiser import MaskedDenoiser
-from .orders import ORDERS, RULES, Order
+from .orders import RULES
 from .passes import Booleans, Integers, fed, ranks_of
 from .schedule import BinomialSchedule, MaskedSchedule
 from .tokens import Tokens
+
+DECIMALS = 4  # of scores by which tokens are put in order
 
 
 def sample_masked(
@@ -27,7 +29,7 @@ def sample_masked(
     n: int = 64,
     seed: int = 0,
     *,
-    order: Order = "random",
+    order: Order = DEFAULT_ORDER,
     temperature: float = 1.0,
     prompts: Tokens | None = None,
     block: int | None = None,
@@ -55,7 +57,7 @@ def sample_masked(
     check_choice("order", order, ORDERS)
     if not temperature >= 0.0:
         raise ValueError(f"temperature must be 0 or more, not {temperature!r:.40}.")
-    if order != "random" and isinstance(schedule, BinomialSchedule):
+    if order != DEFAULT_ORDER and isinstance(schedule, BinomialSchedule):
         raise ValueError(f"Binomial numbers come with a random order, not with order={order!r}. Give a MaskedSchedule.")
     if prompts is None:
         whole_number(n, "n must be a whole number of samples, at least 1")
@@ -112,7 +114,9 @@ class _Chain:
             if self.rule.score is None:
                 still = ranks < left[:, None]
             else:
-                still = ranks_of(np.where(masked, scores, np.inf), masked) < left[:, None]  # the lowest scores wait
+                # The lowest scores wait. Those that differ by rounding alone are equal, or batches would matter.
+                settled = scores.round(DECIMALS) + 0.1**DECIMALS * 0.5 * draws
+                still = ranks_of(np.where(masked, settled, np.inf), masked) < left[:, None]
             tokens = replace(tokens, ids=np.where(masked & ~still, drawn, tokens.ids))
             masked = still
         return tokens.ids

@@ -124,6 +124,15 @@ class BinomialSchedule:
         return np.stack([(draws < time).sum(axis=1) for time in self.times])
 
 
+def is_masked(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file says that it holds unmasking schedules; what it holds is not looked at."""
+    try:
+        document = read_json(path)
+    except UnreadableFileError:
+        return False
+    return isinstance(document, dict) and document.get("format") == FORMAT
+
+
 @dataclass(frozen=True, eq=False)
 class MaskedScheduleSet:
     """The best schedule of every number of rounds: ``schedules[8]`` is that of 8 rounds."""

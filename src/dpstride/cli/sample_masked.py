@@ -1,0 +1,72 @@
+"""Stage 9. `dpstride sample` of a model of tokens: text, or token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import emit
+
+if TYPE_CHECKING:
+    from ..integrations.masked_loading import MaskedSource
+    from ..masked.schedule import MaskedSchedule
+    from ..options import Order
+
+FILES = (".txt", ".npy")
+
+
+@dataclass(frozen=True)
+class AskedTokens:
+    """Samples of tokens as they were asked for."""
+
+    schedules: Path
+    budget: int
+    stride: str
+    count: int
+    output: Path
+    order: Order
+    seed: int
+    batch_size: int
+    unused: tuple[str, ...]  # options given that tokens have no use for
+
+
+def sample_tokens(source: MaskedSource, asked: AskedTokens, *, as_json: bool, quiet: bool) -> None:
+    """Write samples, one text to a line of .txt, or token ids as .npy [n, length]; .txt needs a model that gives text back."""
+    import numpy as np
+
+    from ..masked.sampling import sample_masked
+    from ..runs.writing import atomic, write_text
+
+    if asked.unused:
+        raise click.UsageError(f"{', '.join(asked.unused)}: for diffusion of numbers, not of tokens. Leave it out.")
+    if asked.output.suffix not in FILES:
+        raise click.UsageError(f"Samples of tokens are .txt or .npy, not {asked.output.suffix!r}. Name the output so.")
+    if asked.output.suffix == ".txt" and source.decode is None:
+        raise click.UsageError("This model has no tokenizer to give text back. Give an output .npy for token ids.")
+    samples = sample_masked(
+        source.denoiser, _schedule(asked), asked.count, asked.seed,
+        order=asked.order, batch_size=asked.batch_size, progress=not quiet,
+    )  # fmt: skip
+    if source.decode is not None and asked.output.suffix == ".txt":
+        write_text(asked.output, "".join(" ".join(text.splitlines()) + "\n" for text in source.decode(samples)))
+    else:
+        with atomic(asked.output) as file:
+            np.save(file, samples.numpy())
+    facts: dict[str, Any] = {"samples": str(asked.output), "shape": list(samples.shape)}
+    emit(as_json, facts, f"{asked.output}: {len(samples)} samples, {asked.budget} rounds")
+
+
+def _schedule(asked: AskedTokens) -> MaskedSchedule:
+    from ..masked.schedule import MaskedScheduleSet
+    from ..masked.strides import even_unmasking
+    from ..options import BEST, EVEN
+
+    chosen = MaskedScheduleSet.load(asked.schedules)
+    if asked.stride not in (BEST, EVEN):
+        raise click.UsageError(
+            f"--stride {asked.stride} is for diffusion of numbers; of tokens there are {BEST} and {EVEN}."
+        )
+    return chosen[asked.budget] if asked.stride == BEST else even_unmasking(chosen.length, asked.budget)
