@@ -7,7 +7,7 @@
 Paths are chosen on 128 training images (seed 0) with the default band, which was settled on training images and other seeds.
 Samples start from the same noises (seed 1) whatever the path, and those of ancestral steps have the noise of every step in
 common as well. They are compared with test images. They are kept in runs/beyond, one file per path, so that an interrupted
-run goes on; several may run at once.
+run goes on; several may run at once. Cells that docs/beyond/results has of the same paths are not drawn again.
 """
 
 from __future__ import annotations
@@ -165,6 +165,16 @@ def measured(name: str, sampler: str, K: int, real: Real) -> dict[str, Any] | No
     return cell
 
 
+def is_measured(name: str, sampler: str, K: int, paths: dict[str, Schedule], count: int) -> bool:
+    """Return whether the results hold this cell, of the same paths and at least as many samples."""
+    cell = results("samples").get(name, {}).get(sampler, {}).get(str(K))
+    return (
+        cell is not None
+        and cell["count"] >= count
+        and all(cell[label]["steps"] == str(path.steps) for label, path in paths.items())
+    )
+
+
 def frechet_difference(ours: Features, other: Features, real: Features) -> tuple[float, float]:
     """Difference of Fréchet distances and its standard error: the jackknife over blocks of noises, and of real images."""
 
@@ -242,7 +252,10 @@ def main() -> None:
     for K in budgets:
         for name, denoiser in models.items():
             for sampler in options.samplers.split(","):
-                for (label, _), schedule in paths_of(statistics[name], sampler, [K]).items():
+                paths = {label: path for (label, _), path in paths_of(statistics[name], sampler, [K]).items()}
+                if is_measured(name, sampler, K, paths, options.samples):
+                    continue
+                for label, schedule in paths.items():
                     drawn(name, denoiser, schedule, label, options.samples)
     real = Real.load()
     for name in names:
