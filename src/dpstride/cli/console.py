@@ -8,6 +8,7 @@ an eye looks for, on a terminal only, and not where NO_COLOR is set (no-color.or
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -61,7 +62,8 @@ def _with_names_on_one_line(text: str) -> str:
     """``text`` with the line breaks of what was typed (files, models) as escapes; other line breaks are ours."""
     context = click.get_current_context(silent=True)
     typed = () if context is None else context.params.values()
-    for name in sorted({str(value) for value in typed if isinstance(value, (str, Path))}, key=len, reverse=True):
+    each = itertools.chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in typed)
+    for name in sorted({str(value) for value in each if isinstance(value, (str, Path))}, key=len, reverse=True):
         if "\n" in name:
             text = text.replace(name, one_line(name))
     return text

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..options import DEFAULT_OBJECTIVE, RACED_BESIDE, STRIDES, Variance
+from ..reading.text import printable
 from ..runs.execution import Execution
 from ..runs.folder import RACE, SCHEDULES, Needed, begin
 from ..runs.pulse import Pulse
@@ -180,7 +181,9 @@ class Event:
                 each.name: base.adopt(Schedule(field.process, path, each.name)) for each, path in field.distinct(K)
             }
             heat = race(arena, runners, counts(self.wish.first_samples, self.wish.race_samples), purse)
-            self.say(f"{K} steps: {heat.winner} wins over {len(runners) - 1} others after {len(heat.rounds)} rounds")
+            self.say(
+                f"{K} steps: {printable(heat.winner)} wins over {len(runners) - 1} others after {len(heat.rounds)} rounds"
+            )
             heats.append(heat)
         return heats
 

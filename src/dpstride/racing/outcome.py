@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..options import DEFAULT_OBJECTIVE, EVEN, STRIDES
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
+from ..reading.text import printable
 from ..reading.types import check_types
 from ..runs.writing import write_json
 from .finish import INTERVAL, OURS, Entry, Finish
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = "dpstride-race-1"
 NAMES = {OURS, *STRIDES, DEFAULT_OBJECTIVE}  # of schedules that are measured at the end
+LONGEST = 2000  # characters of a note
 MOST = 1e100  # that a distance can be: more is a damaged file, and overflows
 
 
@@ -53,6 +55,12 @@ class Race:
     files: tuple[Path, ...] = ()
     variances: tuple[Heat, ...] = ()
     real: Any = ()
+
+    def __post_init__(self) -> None:
+        # Texts of others (a file's, a function's name) go into a table, a figure and a terminal.
+        for name in ("sampler", "measure"):
+            object.__setattr__(self, name, _shown(getattr(self, name)))
+        object.__setattr__(self, "notes", tuple(map(_shown, self.notes)))
 
     def __repr__(self) -> str:
         return f"<Race over {', '.join(str(heat.budget) for heat in self.heats)} steps: {self.answer}>"
@@ -109,7 +117,8 @@ class Race:
                     "" if more is None else f"; about {more:,} samples of each would tell, if they differ as it seems"
                 )
                 found.append(
-                    f"At {heat.budget} steps the race did not tell its winner ({heat.winner}) from the runner-up{told}."
+                    f"At {heat.budget} steps the race did not tell its winner ({printable(heat.winner)}) from the "
+                    f"runner-up{told}."
                 )
         return found
 
@@ -219,8 +228,12 @@ class Race:
         for value, error in self._distances():
             if not (abs(value) < MOST and 0.0 <= error < MOST):
                 raise ValueError(f"{value!r:.80} ± {error!r:.80} is no distance")
-        if any(isinstance(spent, bool) or not isinstance(spent, int) for spent in self.evaluations.values()):
-            raise ValueError("evaluations must be whole numbers")
+        counts = [self.finish.samples, *(heat.budget for heat in self.variances), *self.evaluations.values()]
+        counts += [each.samples for heat in (*self.heats, *self.variances) for each in heat.rounds]
+        if any(isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts):
+            raise ValueError("samples, steps and evaluations must be whole numbers, 0 or more")
+        if not 0.0 <= self.finish.margin < MOST:
+            raise ValueError(f"a margin of {self.finish.margin!r:.80} is no distance")
         entries, budgets = self.finish.entries, [heat.budget for heat in self.heats]
         if not budgets or sorted(set(budgets)) != budgets:
             raise ValueError("it has no heats, or two of one number of steps, or not in ascending order")
@@ -245,6 +258,11 @@ class Race:
             yield entry.distance, entry.standard_error
             yield from (pair for pair in (entry.ahead, entry.beyond) if pair is not None)
             yield from () if entry.frechet is None else ((entry.frechet, 0.0),)
+
+
+def _shown(text: Any) -> Any:
+    """A text of others as it may be shown; anything else as it is, for `Race.check` to refuse."""
+    return printable(text, LONGEST) if isinstance(text, str) else text
 
 
 def _finish(document: Mapping[str, Any], T: int) -> Finish:

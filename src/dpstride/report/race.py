@@ -9,6 +9,7 @@ from .. import strides
 from ..options import DEFAULT_OBJECTIVE, EVEN, KARRAS, STRIDES
 from ..racing.finish import INTERVAL, OURS, REFERENCE
 from ..racing.outcome import Race
+from ..reading.text import printable
 from .figures import save_figure
 from .images import save_samples
 
@@ -67,8 +68,8 @@ def draw_distances(axes: Any, race: Race) -> None:
     axes.xaxis.minorticks_off()
     if min(each.distance for each in race.finish.entries.values()) > 0.0:
         axes.set_yscale("log")
-    axes.set_xlabel(f"steps, with {race.sampler}")
-    axes.set_ylabel(f"{race.measure}{race.times} (bars: 95%)")
+    axes.set_xlabel(f"steps, with {printable(race.sampler, 60)}", parse_math=False)
+    axes.set_ylabel(f"{printable(race.measure, 60)}{race.times} (bars: 95%)", parse_math=False)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
 
