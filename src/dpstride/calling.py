@@ -51,7 +51,7 @@ def call(
                     "the conditioning with the data, as a pair (x, conditioning); if it takes no time, wrap it: "
                     "lambda x, time: network(x)."
                 ) from error
-        conditioning = _copied(conditioning, x.device)
+        conditioning = copied(conditioning, x.device)
         try:
             if isinstance(conditioning, Mapping):
                 return network(x, time, **conditioning)
@@ -140,15 +140,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
 
 
-def _copied(value: Any, device: torch.device) -> Any:
+def copied(value: Any, device: torch.device) -> Any:
+    """Conditioning as a copy that whoever gets it may write into, tensors on ``device``."""
     if isinstance(value, Tensor):
         return value.to(device, copy=True)
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, Mapping):
-        return {key: _copied(inner, device) for key, inner in value.items()}
+        return {key: copied(inner, device) for key, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_copied(inner, device) for inner in value)
+        return type(value)(copied(inner, device) for inner in value)
     try:
         return copy.deepcopy(value)
     except Exception:  # what cannot be copied (an open file) is the caller's own to share

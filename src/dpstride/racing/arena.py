@@ -15,6 +15,7 @@ from ..evaluate.discrepancy import Discrepancy
 from ..evaluate.stream import Conditioning, collect_features, walk
 from ..evaluate.unit_store import Unit, UnitStore
 from ..runs.workers import current
+from ..strides import even_stride
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
@@ -68,6 +69,7 @@ class Arena:
     identity: Mapping[str, Any]
     batch_size: int = 64
     update: Callable[[int], object] = lambda evaluations: None
+    _known: dict[int, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def evaluations(self, schedule: Schedule, n: int) -> int:
         """Network evaluations of ``n`` samples."""
@@ -92,9 +94,11 @@ class Arena:
         identity = {
             **self.identity,
             **chain.identity(),
+            **self._tried(schedule.budget),
             "kind": "raced samples",
             "conditioning": conditioning.fingerprint,
             "measure": self.measure.describe(),
+            "sampler_settings": dict(self.sampling.settings),
         }
         drawn = hashlib.sha256(json.dumps(chain.identity(), sort_keys=True).encode()).hexdigest()[:12]
         path = self.folder / f"{schedule.budget}-{drawn}.safetensors"
@@ -113,3 +117,15 @@ class Arena:
         if current().main:
             self.folder.mkdir(parents=True, exist_ok=True)
         return collect_features(store, n, self.batch_size, compute, received=lambda unit: self.update(unit[1] * each))
+
+    def _tried(self, budget: int) -> dict[str, Any]:
+        """How the sampler behaves along so many even steps, found out once."""
+        if budget not in self._known:
+            given = Conditioning.of(self.conditioning, 2).entries
+            try:
+                even = even_stride(self.denoiser.process, budget)
+                self._known[budget] = self.sampling.behaviour(self.denoiser, even, self.identity, given)
+            except BaseException as error:
+                current().fail(error)
+                raise
+        return self._known[budget]

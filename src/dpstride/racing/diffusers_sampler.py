@@ -49,7 +49,8 @@ def diffusers_sampler(scheduler: Any) -> Own:
         return x.to(noise.dtype)
 
     name = type(scheduler).__name__
-    return Own(sampler, f"diffusers' {name}", passes=2 if name.startswith("Heun") else 1)
+    settings = {key: repr(value) for key, value in scheduler.config.items() if not key.startswith("_")}
+    return Own(sampler, f"diffusers' {name}", passes=2 if name.startswith("Heun") else 1, settings=settings)
 
 
 def _check_prediction(denoiser: Denoiser, scheduler: Any) -> None:

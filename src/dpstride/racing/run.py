@@ -110,6 +110,7 @@ def prepare(
     inputs = Inputs.of(denoiser, *parts, how.seed)
     options = {
         "sampler": sampling.words,
+        "sampler_settings": dict(sampling.settings),
         "variance": wish.variance,
         "passes": sampling.passes,
         "measure": measure.describe(),
@@ -135,4 +136,7 @@ def _check_also(name: str, schedules: ScheduleSet, denoiser: Denoiser) -> None:
 
     if name in (DEFAULT_OBJECTIVE, *STRIDES, OURS, REFERENCE):
         raise ValueError(f"also: {name!r} is the name of another candidate. Call your schedules otherwise.")
-    steps_on(denoiser.process, next(iter(schedules)))
+    try:
+        steps_on(denoiser.process, next(iter(schedules)))
+    except ValueError as error:
+        raise ValueError(f"also, {name!r:.200}: {error}") from error

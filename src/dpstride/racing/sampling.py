@@ -3,24 +3,27 @@
 A user's own sampler is a function (denoiser, schedule, noise) → samples, or with a fourth argument the conditioning of the
 batch. ``noise`` [n, *shape] is x_T; the schedule has ``steps``, ``times``, ``for_diffusers()``, ``for_k_diffusion()``.
 Everything that is random in it must come from ``noise``, or samples would differ from run to run and candidates could not
-be compared.
+be compared; `trial` finds that out.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from .. import samplers
+from ..calling import copied
 from ..evaluate.sampling import Chain
 from ..options import DEFAULT_ODE_SAMPLER, Sampler
+from ..runs.behaviour import Behaviour
 from ..runs.numbers import check_seed, whole_number
 from ..statistics.noise import standard_normal
+from .trial import try_sampler
 
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
@@ -41,8 +44,17 @@ class Sampling(Protocol):
     def passes(self) -> int:
         """Network evaluations of a sample in every step."""
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """All that is known of it besides its name, as JSON values."""
+
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
         """The chain along a schedule."""
+
+    def behaviour(
+        self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
+    ) -> dict[str, Any]:
+        """What tells it from an edited one, by what it draws along a schedule; ValueError if it is random."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,17 @@ class BuiltIn:
         """The chain along a schedule."""
         return replace(Chain.along(denoiser, schedule, seed=seed, sampler=self.sampler, eta=self.eta), paired=True)
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Its name says all."""
+        return {}
+
+    def behaviour(
+        self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
+    ) -> dict[str, Any]:
+        """Nothing beside the network's own."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Own:
@@ -75,11 +98,13 @@ class Own:
         function: (denoiser, schedule, noise) or (denoiser, schedule, noise, conditioning) → samples of noise's shape.
         words: its name in a sentence; the function's own when empty.
         passes: network evaluations of a sample in every step, for what is stated as spent.
+        settings: all that is known of it besides, as JSON values.
     """
 
     function: OwnSampler
     words: str = ""
     passes: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -95,6 +120,14 @@ class Own:
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
         """The chain along a schedule."""
         return OwnWalk(denoiser, schedule, check_seed(seed), self.function, self.words)
+
+    def behaviour(
+        self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
+    ) -> dict[str, Any]:
+        """What it makes of two noises, drawn twice and once alone."""
+        walk = OwnWalk(denoiser, schedule, 0, self.function, self.words)
+        network = Behaviour.from_dict(identity["behaviour"])
+        return {"sampler_behaviour": try_sampler(walk, network, conditioning).to_dict()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +155,7 @@ class OwnWalk:
     def advance(self, state: Tensor, step: int, first: int, conditioning: Any = None) -> Tensor:
         """The samples, checked."""
         with torch.inference_mode():
-            given = (conditioning,) if takes_conditioning(self.function) else ()
+            given = (copied(conditioning, state.device),) if takes_conditioning(self.function) else ()
             samples = self.function(self.denoiser, self.schedule, state.clone(), *given)
         if not isinstance(samples, Tensor) or samples.shape != state.shape:
             found = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
@@ -149,12 +182,13 @@ class OwnWalk:
 
 
 def takes_conditioning(function: OwnSampler) -> bool:
-    """Return whether a user's sampler has a fourth argument."""
+    """Return whether a user's sampler has a fourth argument without a value of its own, or one named conditioning."""
     try:
         arguments = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
         return False
-    return sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in arguments) > 3
+    placed = [each for each in arguments if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return any(each.default is each.empty or each.name == "conditioning" for each in placed[3:4])
 
 
 def sampling_of(sampler: object, eta: float = 0.0, passes: int = 1) -> Sampling:

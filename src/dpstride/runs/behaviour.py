@@ -29,6 +29,21 @@ ELSEWHERE = {"float64": 1e-6, "float32": 1e-2, "float16": 2e-2, "bfloat16": 5e-2
 
 
 @dataclass(frozen=True)
+class Subject:
+    """Words about what behaves."""
+
+    name: str
+    output: str
+    place: str
+    same: str
+
+
+NETWORK = Subject("model", "the network's output", "at t = {}", "weights are")
+SAMPLER = Subject("sampler", "what it draws", "along {} even steps", "name is")
+SUBJECTS = {"behaviour": NETWORK, "sampler_behaviour": SAMPLER}  # by their names in an identity
+
+
+@dataclass(frozen=True)
 class Behaviour:
     """Outputs of a model at grid indices ``t`` on the samples numbered ``samples``, as sketches of their numbers.
 
@@ -70,7 +85,7 @@ class Behaviour:
         if self.precision not in SAME_PLACE or not possible or min(self.sizes, default=0.0) < 0.0:
             raise ValueError("a record of a model's behaviour has impossible numbers")
 
-    def difference(self, now: Behaviour) -> str | None:
+    def difference(self, now: Behaviour, of: Subject = NETWORK) -> str | None:
         """Describe by how much and where the model behaves otherwise ``now``; None where that is rounding."""
         for name in ("dtype", "autocast"):
             if (there := getattr(self, name)) != (here := getattr(now, name)):
@@ -88,8 +103,8 @@ class Behaviour:
         if far <= allowed:
             return None
         return (
-            f"on the same inputs the network's output differs by {far:.2g} of its size at t = {t}, where rounding may reach "
-            f"{allowed:.2g} ({why}), though its weights are the same: its code, its attributes or its settings have changed"
+            f"on the same inputs {of.output} differs by {far:.2g} of its size {of.place.format(t)}, where rounding may reach "
+            f"{allowed:.2g} ({why}), though its {of.same} the same: its code, its attributes or its settings have changed"
         )
 
     def _distance(self, place: int, now: Behaviour, other: int) -> float:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .behaviour import Behaviour
+from .behaviour import SUBJECTS, Behaviour, Subject
 
 SHOWN = 4  # of the things in which other work differs
 
@@ -44,36 +44,36 @@ def check_identity(
 ) -> dict[str, Any]:
     """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints.
 
-    How a model is called does not matter. Where ``here`` has a "behaviour" (`Behaviour.to_dict`), it must be that of
-    ``there`` but for rounding; a record without one does not do. Returned is the identity to go on with: ``here`` with the
-    behaviour of ``there``, so that rounding cannot add up over many runs.
+    How a model is called does not matter. Where ``here`` has a "behaviour" of the model or of a sampler
+    (`Behaviour.to_dict`), it must be that of ``there`` but for rounding; a record without one does not do. Returned is the
+    identity to go on with: ``here`` with the behaviour of ``there``, so that rounding cannot add up over many runs.
     """
     if different := differences(_compared(there), _compared(here)):
         more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
         raise OtherWorkError(f"{where} holds other work: {', '.join(different[:SHOWN])}{more} differ. {remedy}")
-    if "behaviour" not in here:
-        return here
-    _check_behaviour(where, there.get("behaviour"), here["behaviour"], remedy)
-    return here | {"behaviour": there["behaviour"]}
+    recorded = [name for name in SUBJECTS if name in here]
+    for name in recorded:
+        _check_behaviour(where, there.get(name), here[name], remedy, SUBJECTS[name])
+    return here | {name: there[name] for name in recorded}
 
 
 def _compared(identity: dict[str, Any]) -> dict[str, Any]:
     """Facts that must be equal: without the model's name, and without its behaviour, in which rounding is allowed."""
-    equal = {name: value for name, value in identity.items() if name != "behaviour"}
+    equal = {name: value for name, value in identity.items() if name not in SUBJECTS}
     if isinstance(model := equal.get("model"), dict):
         equal["model"] = {name: value for name, value in model.items() if name != "name"}
     return equal
 
 
-def _check_behaviour(where: object, there: Any, here: Any, remedy: str) -> None:
+def _check_behaviour(where: object, there: Any, here: Any, remedy: str, of: Subject) -> None:
     try:
         found = Behaviour.from_dict(there)
     except ValueError:
         raise OtherWorkError(
-            f"{where} does not say how its model behaved (dpstride 0.1.0 did not record that), so work of an edited model "
-            f"could be mixed in. {remedy}"
+            f"{where} does not say how its {of.name} behaved (dpstride 0.1.0 did not record that), so work of an edited "
+            f"{of.name} could be mixed in. {remedy}"
         ) from None
-    if (difference := found.difference(Behaviour.from_dict(here))) is not None:
+    if (difference := found.difference(Behaviour.from_dict(here), of)) is not None:
         raise OtherWorkError(
-            f"{where} holds work of a model that behaves otherwise: {difference}. Undo that to go on. {remedy}"
+            f"{where} holds work of a {of.name} that behaves otherwise: {difference}. Undo that to go on. {remedy}"
         )

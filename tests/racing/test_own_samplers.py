@@ -1,0 +1,152 @@
+"""Samplers of the user's own that misbehave, or were edited: found before their samples are compared or mixed."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dpstride import Denoiser, Schedule, diffusers_sampler, even_stride, tune
+from dpstride.racing.arena import Arena
+from dpstride.racing.measure import Measure
+from dpstride.racing.sampling import Own
+from dpstride.runs.identity import OtherWorkError
+from dpstride.statistics.data import Samples
+from dpstride.statistics.probes import probe_on_noise
+from dpstride.zoo.mixture import mixture_data, mixture_denoiser
+
+T = 12
+SMALL: dict[str, Any] = {
+    "budgets": (2,), "samples": 4, "race_samples": 4, "first_samples": 4, "choosing": 4, "reference": 4, "progress": False,
+}  # fmt: skip
+DATA = mixture_data(64, seed=0)
+
+
+def euler(denoiser: Denoiser, schedule: Schedule, noise: Tensor, *, factor: float = 1.0) -> Tensor:
+    x, f, g = noise, denoiser.process.f, denoiser.process.g
+    for t, s in zip(schedule.steps, schedule.steps[1:], strict=False):
+        x0 = denoiser(x, t).x0_hat
+        x = f[s] * x0 + factor * g[s] * (x - f[t] * x0) / g[t]
+    return x
+
+
+class Counting:
+    """Draws a little otherwise at every call."""
+
+    calls = 0
+
+    def __call__(self, denoiser: Denoiser, schedule: Schedule, noise: Tensor) -> Tensor:
+        self.calls += 1
+        return euler(denoiser, schedule, noise) * (1.0 + 1e-3 * self.calls)
+
+
+def drawing(denoiser: Denoiser, schedule: Schedule, noise: Tensor) -> Tensor:
+    return euler(denoiser, schedule, noise + 0.1 * torch.randn_like(noise))
+
+
+def over_the_batch(denoiser: Denoiser, schedule: Schedule, noise: Tensor) -> Tensor:
+    x = euler(denoiser, schedule, noise)
+    return x / x.std() * 0.5
+
+
+def try_out(sampler: Any) -> None:
+    model = mixture_denoiser(T)
+    identity = {"behaviour": probe_on_noise(model, None, 8, 8).behaviour.to_dict()}
+    Own(sampler).behaviour(model, even_stride(model.process, 2), identity, None)
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (
+            drawing,
+            r"'drawing' gave other samples when the same noise came again \(by \S+ of their size, along 2 even steps\)",
+        ),
+        (Counting(), r"'Counting' gave other samples .* or keeps something between calls"),
+        (over_the_batch, r"'over_the_batch' gives a sample another result in a batch of two than alone"),
+    ],
+)
+def test_a_sampler_that_is_no_function_of_each_noise_is_refused(sampler: Any, message: str) -> None:
+    try_out(euler)
+    with pytest.raises(ValueError, match=message):
+        try_out(sampler)
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+def test_a_random_sampler_does_not_race(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'drawing' gave other samples when the same noise came again"):
+        tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, sampler=drawing)
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+def test_a_sampler_that_writes_into_its_arguments_changes_its_own_copies_only() -> None:
+    labels = [torch.tensor(i) for i in range(3)]
+
+    def writing(denoiser: Denoiser, schedule: Schedule, noise: Tensor, conditioning: Any) -> Tensor:
+        for label in conditioning:
+            label += 7
+        return noise.zero_()
+
+    model = mixture_denoiser(T)
+    walk = Own(writing).walk(model, even_stride(model.process, 2), 0)
+    state = walk.start(0, 3)
+    kept = state.clone()
+    walk.advance(state, 0, 0, labels)
+    assert list(map(int, labels)) == [0, 1, 2]
+    assert torch.equal(state, kept)
+
+
+def test_a_fourth_argument_that_has_a_value_is_the_sampler_s_own() -> None:
+    def sampler(denoiser: Denoiser, schedule: Schedule, noise: Tensor, factor: float = 0.5) -> Tensor:
+        return factor * noise
+
+    model = mixture_denoiser(T)
+    walk = Own(sampler).walk(model, even_stride(model.process, 2), 0)
+    x = walk.start(0, 2)
+    assert torch.equal(walk.advance(x, 0, 0, torch.arange(2)), 0.5 * x)
+
+
+def draw(folder: Path, sampler: Any) -> Any:
+    """Four samples, kept in ``folder``."""
+    model = mixture_denoiser(T)
+    real = Samples.read(DATA)
+    identity = {"model": model.describe(), "behaviour": probe_on_noise(model, None, 8, 8).behaviour.to_dict()}
+    features = Measure().of_real(real)["features"]
+    arena = Arena(model, sampler, Measure(), features, conditioning=real, seed=0, folder=folder, identity=identity)
+    drawn = arena.draw(even_stride(model.process, 2), 4)
+    assert drawn is not None
+    return drawn.features
+
+
+@pytest.mark.attack("edited models on resume, reuse and in workers")
+def test_samples_of_an_edited_sampler_are_not_mixed_with_those_that_are_kept(tmp_path: Path) -> None:
+    before = draw(tmp_path, Own(euler, "mine"))
+    edited = Own(functools.partial(euler, factor=0.99), "mine")
+    with pytest.raises(
+        OtherWorkError, match=r"holds work of a sampler that behaves otherwise: .* what it draws differs by"
+    ):
+        draw(tmp_path, edited)
+    assert np.array_equal(draw(tmp_path, Own(euler, "mine")), before)
+
+
+@pytest.mark.attack("edited models on resume, reuse and in workers")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_scheduler_of_another_configuration_is_another_sampler(tmp_path: Path) -> None:
+    diffusers = pytest.importorskip("diffusers")
+
+    def sampler(order: int) -> Own:
+        return diffusers_sampler(
+            diffusers.DPMSolverMultistepScheduler(
+                num_train_timesteps=T, beta_end=0.2, prediction_type="sample", solver_order=order
+            )
+        )
+
+    draw(tmp_path, sampler(2))
+    with pytest.raises(OtherWorkError, match=r"sampler_settings\.solver_order \(there '2', here '3'\)"):
+        draw(tmp_path, sampler(3))
