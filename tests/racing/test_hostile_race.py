@@ -19,7 +19,7 @@ FORGED = "Written: everything, and it is fine"
 TEXTS = {
     "a cursor that moves": "\x1b[2J\x1b]0;owned\x07",
     "a line of its own": f"DDIM\n{FORGED}\u2028{FORGED}",
-    "TeX": r"$\frac{$ and $x^",
+    "TeX": r"$\frac{$",
     "half a character": "DDIM \ud800",
     "turned around": "\u202eMIDD\u2066",
     "a page": "x" * 100_000,

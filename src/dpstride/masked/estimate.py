@@ -15,16 +15,19 @@ import numpy as np
 from tqdm import tqdm
 
 from .. import __version__
+from ..runs.behaviour import Behaviour
 from ..runs.execution import Execution
-from ..runs.identity import check_identity
+from ..runs.identity import OtherWorkError, check_identity
 from ..runs.progress import Progress
 from ..runs.storage import read_whole
 from ..runs.workers import current
 from ..statistics.artefact import progress_folder
+from ..statistics.spots import OF_UNIT, SPOTS, of_another_model, of_batches
 from ..statistics.units import Unit, cut
 from .denoiser import MaskedDenoiser
 from .passes import MaskedPasses
 from .process import MaskedProcess
+from .spots import Booleans, deviation
 from .statistics import Array, MaskedStatistics
 from .tokens import Tokens
 
@@ -44,6 +47,7 @@ def estimate_masked(
     """Mean −ln p of masked tokens at every number of masked tokens: length · samples / batch_size network passes.
 
     Before that the probes are passed (29 evaluations), which refuse a network that is random or mixes the samples of a batch.
+    Two numbers are then computed again alone, rows that are taken over at 16 places, and four probes passed again at the end.
     In a launch of several processes the work is spread over them.
 
     Args:
@@ -68,6 +72,9 @@ def estimate_masked(
         raise
 
 
+REMEDY = "Give another output, or remove it."
+
+
 class _Work:
     """One call of `estimate_masked`, in each process of a launch; only the main one has files."""
 
@@ -76,8 +83,8 @@ class _Work:
         self.process, self.how, self.workers = process, how, current()
         self.passes = MaskedPasses(denoiser.on_grid(self.process), tokens, how)
         # Probed on the whole grid, so that the same model behaves the same whatever the counts.
-        whole = denoiser.on_grid(MaskedProcess(self.process.length))
-        self.probed = MaskedPasses(whole, tokens, how).probe()
+        self.whole = MaskedPasses(denoiser.on_grid(MaskedProcess(self.process.length)), tokens, how)
+        self.probed = self.whole.probe()
         self.identity: dict[str, Any] = {
             "kind": "masked",
             "model": denoiser.describe(),
@@ -87,6 +94,7 @@ class _Work:
             "version": __version__,
             "behaviour": self.probed.behaviour.to_dict(),
         }
+        self.computed = False
         self.workers.agree(self.identity)
 
     def statistics(self) -> MaskedStatistics:
@@ -97,9 +105,13 @@ class _Work:
         with self._progress(path) as kept:
             if path is not None and path.exists():
                 self._take_over(nats, path)
-            for _, arrays in () if kept is None else kept.read():
-                self._add(nats, arrays)
+                self._check_spots(nats, _known(nats), path)
+            if kept is not None:
+                known = _known(nats)
+                self._add_kept(nats, kept)
+                self._check_spots(nats, _known(nats) & ~known, kept.folder)
             self._compute(nats, kept)
+            self._check_unchanged(kept)
             nats = self.workers.share_arrays({"nats": nats} if self.workers.main else None)["nats"]
             tokens = self.passes.tokens
             found = MaskedStatistics(self.process, nats, tokens.sizes, tokens.sequence, self.identity)
@@ -122,6 +134,8 @@ class _Work:
         if found is None:
             return
         self.identity = check_identity(path, found.identity, self.identity)
+        if found.samples != nats.shape[1]:
+            raise OtherWorkError(f"{path} says that it is of these data, but has {found.samples} samples. {REMEDY}")
         known = np.isin(self.process.counts, found.process.counts)
         nats[known] = found.nats[found.process.indices_of(self.process.counts[known])]
 
@@ -144,12 +158,54 @@ class _Work:
             disable=None if self.how.progress and self.workers.main else True,
             dynamic_ncols=True,
         ) as bar:
+            before, first = _known(nats), True
             for unit, arrays in self.workers.map(self.passes.run, units):
                 arrays = {f"{unit.range}/{count}": row for count, row in arrays.items()}
                 self._add(nats, arrays)
+                if first and self.how.batch_size > 2:
+                    self._check_batches(nats, _known(nats) & ~before)
+                first = False
                 if kept is not None:
                     kept.write(str(unit.range), arrays)
                 bar.update(sum(row.size for row in arrays.values()))
+        self.computed = bool(units)
+        if self.workers.size > 1 and self.workers.main:
+            self._check_spots(nats, _known(nats) & ~before, "A worker")
+
+    def _check_spots(self, nats: Array, known: Booleans, where: object) -> None:
+        """Refuse rows of ``where`` that this model does not give, by a few of their numbers computed again."""
+        there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
+        tolerance = max(there.tolerance(now)[0], self.probed.slack) * max(there.sizes)
+        at_once = self.how.batch_size if self.probed.mixes else 1
+        found = deviation(self.passes, nats, known, tolerance, count=SPOTS, at_once=at_once)
+        if found is not None:
+            raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {REMEDY}")
+
+    def _check_batches(self, nats: Array, done: Booleans) -> None:
+        """Refuse a unit whose numbers a sample alone does not give."""
+        now = self.probed.behaviour
+        tolerance = max(now.tolerance(now)[0], self.probed.slack) * max(now.sizes)
+        if (found := deviation(self.passes, nats, done, tolerance, count=OF_UNIT)) is not None:
+            raise ValueError(of_batches(found, self.how.batch_size))
+
+    def _check_unchanged(self, kept: Progress | None) -> None:
+        """Refuse what a network gave that is another one by now, and give up what was kept of it."""
+        try:
+            if self.computed:
+                self.whole.check_unchanged(self.probed)
+        except ValueError:
+            if kept is not None:
+                kept.remove()
+            raise
+
+    def _add_kept(self, nats: Array, kept: Progress) -> None:
+        try:
+            for _, arrays in kept.read():
+                self._add(nats, arrays)
+        except (IndexError, TypeError, ValueError) as error:
+            raise OtherWorkError(
+                f"{kept.folder} holds pieces that this work is not made of ({type(error).__name__}: {error!s:.100}). {REMEDY}"
+            ) from error
 
     def _add(self, nats: Array, arrays: dict[str, Array]) -> None:
         """Put finished rows, named by range and count, where they belong; counts that are not wanted are left out."""
@@ -158,3 +214,10 @@ class _Work:
             if count in self.process.counts:
                 part = self.passes.ranges[number]
                 nats[self.process.indices_of([count])[0], part.start : part.stop] = row
+
+
+def _known(nats: Array) -> Booleans:
+    """Places of rows above the first that have a number."""
+    known = ~np.isnan(nats)
+    known[0] = False
+    return known

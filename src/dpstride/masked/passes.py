@@ -17,7 +17,7 @@ from ..runs.execution import Execution
 from ..runs.storage import Arrays
 from ..statistics.data import slice_conditioning
 from ..statistics.noise import uniform
-from ..statistics.probes import COUNT, Probed, probe
+from ..statistics.probes import COUNT, Probed, check_unchanged, probe
 from ..statistics.units import Unit, batches, sample_ranges
 from .denoiser import MaskedDenoiser
 from .process import scale_counts
@@ -41,11 +41,15 @@ class MaskedPasses:
         spread = np.linspace(0, len(self.tokens) - 1, COUNT).round().astype(int).tolist()
         return probe(self.denoiser, self._probe_inputs, spread, self.how.batch_size)
 
+    def check_unchanged(self, probed: Probed) -> None:
+        """Pass four of the probes again, after the work; ValueError if the network is not what it was before."""
+        check_unchanged(self.denoiser, self._probe_inputs, probed)
+
     def run(self, unit: Unit) -> Arrays:
         """Mean −ln p of the masked tokens of every sample of a unit, one array for each of its counts."""
         samples = np.array(self.ranges[unit.range])
         t, who = np.repeat(unit.steps, len(samples)), np.tile(samples, len(unit.steps))
-        found = np.concatenate([self._means(t[part], who[part]) for part in batches(len(t), self.how.batch_size)])
+        found = np.concatenate([self.means(t[part], who[part]) for part in batches(len(t), self.how.batch_size)])
         counts = self.denoiser.process.counts[list(unit.steps)]
         return {str(count): row for count, row in zip(counts, found.reshape(len(counts), -1), strict=True)}
 
@@ -65,7 +69,8 @@ class MaskedPasses:
         x, share, conditioning = fed(self.denoiser, self.tokens, masked, samples)
         return self.denoiser.nats(ids, x, torch.from_numpy(asked), share, conditioning=conditioning).numpy()
 
-    def _means(self, t: Integers, samples: Integers) -> npt.NDArray[np.float64]:
+    def means(self, t: Integers, samples: Integers) -> npt.NDArray[np.float64]:
+        """Mean −ln p of the masked tokens of each (t, sample), in one network pass."""
         masked = self.masked(t, samples)
         try:
             nats = self.nats(masked, masked, samples)

@@ -131,7 +131,7 @@ def _numbers(passes: Passes, t: Indices, samples: Indices) -> list[tuple[float, 
     return [(*each, size) if good else (np.nan, np.nan, 0.0) for *each, size, good in found]
 
 
-def of_another_model(found: Deviation, there: Behaviour, now: Behaviour) -> str:
+def of_another_model(found: object, there: Behaviour, now: Behaviour) -> str:
     """Message about rows that the model of ``now`` does not give."""
     _, why = there.tolerance(now)
     return (
@@ -140,7 +140,7 @@ def of_another_model(found: Deviation, there: Behaviour, now: Behaviour) -> str:
     )
 
 
-def of_batches(found: Deviation, size: int) -> str:
+def of_batches(found: object, size: int) -> str:
     """Message about a unit whose batches had ``size`` samples."""
     return (
         f"The network gives a sample another output in a batch of up to {size} than alone, so that every result would depend "

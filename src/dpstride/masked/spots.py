@@ -1,0 +1,80 @@
+"""Stage 3. Spot checks of tokens: a few (count, sample) of rows that are taken over are computed again.
+
+Probes are the same in every run, so an edit could spare them; these places are drawn anew, as `statistics.spots` has it for
+images. The first unit of work is checked in the same way, each sample alone, for its batches are as large as they come.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..calling import NonFiniteError
+from ..statistics.spots import ALGEBRA
+from ..statistics.units import batches
+from .passes import MaskedPasses
+
+Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The place where what is computed now is farthest from what was kept, beyond rounding."""
+
+    count: int
+    sample: int
+    kept: float
+    now: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return (
+            f"with {self.count} masked tokens the mean −ln p of sample {self.sample} is {self.now:.6g} and not "
+            f"{self.kept:.6g}, where rounding may change it by {self.allowed:.2g}"
+        )
+
+
+def draw(known: Booleans, count: int) -> tuple[Integers, Integers]:
+    """Grid indices and samples of ``count`` places [T + 1, N] that are known, spread over the rows; others in every run."""
+    rng, rows = np.random.default_rng(), np.flatnonzero(known.any(axis=1))
+    t = rows[((rng.random(count) + np.arange(count)) * (rows.size / count)).astype(np.int64)]
+    return t, np.array([rng.choice(np.flatnonzero(known[row])) for row in t], dtype=np.int64)
+
+
+def deviation(
+    passes: MaskedPasses, nats: Array, known: Booleans, tolerance: float, *, count: int, at_once: int = 1
+) -> Deviation | None:
+    """Compute ``count`` ``known`` places again, in batches of ``at_once``; None if all are as in ``nats``, but for rounding.
+
+    Logits that are off by Δ in all change the mean of m tokens by at most 2 |Δ|/√m; |Δ| may be ``tolerance``, in the unit of
+    logits.
+    """
+    if not known.any():
+        return None
+    worst: tuple[float, Deviation] | None = None
+    t, samples = draw(known, count)
+    for part in batches(count, at_once):
+        for index, sample, now in zip(t[part], samples[part], _means(passes, t[part], samples[part]), strict=True):
+            before = float(nats[index, sample])
+            masked = max(1, int(passes.masked(np.array([index]), np.array([sample])).sum()))
+            allowed = 2.0 * tolerance / math.sqrt(masked) + ALGEBRA * np.finfo(np.float64).eps * abs(before)
+            far = abs(now - before) / max(allowed, 1e-300)
+            if not far <= 1.0 and (worst is None or not far <= worst[0]):
+                tokens = int(passes.denoiser.process.counts[index])
+                worst = far, Deviation(tokens, int(sample), before, float(now), allowed)
+    return None if worst is None else worst[1]
+
+
+def _means(passes: MaskedPasses, t: Integers, samples: Integers) -> Array:
+    """Numbers as the work computes them; NaN where the network gives none."""
+    try:
+        return passes.means(t, samples)
+    except NonFiniteError:
+        if len(t) == 1:
+            return np.full(1, np.nan)
+        return np.concatenate([_means(passes, t[i : i + 1], samples[i : i + 1]) for i in range(len(t))])
