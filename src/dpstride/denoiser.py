@@ -259,6 +259,12 @@ class Denoiser:
         return self.autocast or autocast_in_force(self.device)
 
     @property
+    def passes(self) -> int:
+        """Passes of the network in one evaluation: what it says of itself, ``network.passes = 2`` where guided, else 1."""
+        said = getattr(self.network, "passes", 1)
+        return said if isinstance(said, int) and said > 1 else 1
+
+    @property
     def at_once(self) -> int:
         """Batches to pass at a time: as many as torch has threads, for a network on the processor that says it may.
 

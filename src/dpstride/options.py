@@ -16,7 +16,7 @@ Decoder = Literal["upper", "first_pair", "respaced", "optimal"]
 Cdf = Literal["exact", "tanh"]
 Objective = Literal["elbo", "samples", "trajectory", "mixed"]
 Purpose = Literal["likelihood", "samples"]  # what schedules are wanted for, in the words of their users
-Sampler = Literal["ancestral", "ddim", "dpmpp_2m"]
+Sampler = Literal["ancestral", "ddim", "dpmpp_2m", "heun"]
 OdeSampler = Literal["ddim", "dpmpp_2m"]  # deterministic: those that the trajectory objective is for
 TrainingObjective = Literal["simple", "hybrid", "vlb", "continuous", "flow"]
 Stride = Literal["even", "quadratic", "quadratic_ddim", "karras", "log_snr", "ays"]
@@ -54,6 +54,7 @@ SAMPLES_VARIANCE: Final[Variance] = (
     "optimal"  # of ancestral steps: closer to real data than any other that was measured
 )
 DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
+EULER: Final[dict[str, Sampler]] = {"euler": DEFAULT_ODE_SAMPLER}  # the same method by its other name
 FLOW_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic", "karras")  # beside those of a deterministic sampler
 COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # beside the best paths, in every table
 EVEN: Final[Stride] = "even"

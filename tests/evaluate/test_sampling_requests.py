@@ -199,7 +199,7 @@ def test_conditioning_of_the_wrong_length_is_refused() -> None:
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
         ({"batch_size": -3}, "batch_size must be a whole number of at least 1, not -3"),
         ({"seed": -1}, "seed must be a whole number"),
-        ({"sampler": "euler"}, "sampler must be one of 'ancestral', 'ddim', 'dpmpp_2m', not 'euler'"),
+        ({"sampler": "euler"}, "sampler must be one of 'ancestral', 'ddim', 'dpmpp_2m', 'heun', not 'euler'"),
         ({"eta": 1.5}, r"eta must lie in \[0, 1\], not 1\.5"),
         ({"eta": math.nan}, r"eta must lie in \[0, 1\], not nan"),
         ({"variance": "small"}, "variance must be one of .*not 'small'"),

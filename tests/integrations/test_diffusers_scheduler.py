@@ -340,7 +340,9 @@ def test_refusals():
         make(diffusers.DDPMScheduler(T, thresholding=True))
     with pytest.raises(ValueError, match="needs schedules"):
         DPStrideScheduler.from_config(diffusers.DDPMScheduler(T).config)
-    with pytest.raises(ValueError, match="'ddim', 'dpmpp_2m', not 'heun'"):
+    with pytest.raises(ValueError, match="'ddim', 'dpmpp_2m', 'heun', not 'runge'"):
+        make(sampler="runge")
+    with pytest.raises(ValueError, match=r"takes one network evaluation for a step, and Heun's method two"):
         make(sampler="heun")
     with pytest.raises(ValueError, match="variance must be"):
         make(variance="fixed_small")

@@ -11,6 +11,7 @@ import torch
 
 import dpstride
 from dpstride import Denoiser, ForwardProcess, Schedule, diffusers_sampler, even_stride, sample
+from dpstride.racing.passes import Passes
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 diffusers = pytest.importorskip("diffusers")
@@ -41,6 +42,11 @@ def test_euler_is_ddim_and_dpm_solver_is_ours() -> None:
     torch.testing.assert_close(drawn("EulerDiscreteScheduler").float(), ours, atol=2e-3, rtol=0)
 
 
+def test_heun_is_ours() -> None:
+    ours = sample(MODEL, PATH, 6, seed=0, sampler="heun")
+    torch.testing.assert_close(drawn("HeunDiscreteScheduler").float(), ours, atol=2e-3, rtol=0)
+
+
 def test_noise_of_a_stochastic_scheduler_belongs_to_each_sample_whatever_the_batch() -> None:
     own = diffusers_sampler(scheduler("DPMSolverMultistepScheduler", algorithm_type="sde-dpmsolver++"))
     walk = own.walk(MODEL, PATH, seed=3)
@@ -53,7 +59,7 @@ def test_noise_of_a_stochastic_scheduler_belongs_to_each_sample_whatever_the_bat
 
 def test_heun_takes_two_passes_and_lands_on_data() -> None:
     own = diffusers_sampler(scheduler("HeunDiscreteScheduler"))
-    assert own.passes == 2
+    assert own.cost == Passes(2, last=1)
     real = mixture_data(400, seed=1) / 127.5 - 1.0
     walk = own.walk(MODEL, even_stride(MODEL.process, 20), seed=0)
     x = walk.advance(walk.start(0, 200), 0, 0)

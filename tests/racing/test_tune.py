@@ -281,9 +281,9 @@ def test_variances_race_along_the_winners_paths(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"budgets": (2, 61)}, r"from 1 to T = 60, not 61"),
+        ({"budgets": (2, 61)}, r"evaluations from 1 to 60 \(1 to T = 60 steps\), not 61"),
         ({"budgets": ()}, r"at least one number of steps"),
-        ({"reference": 100}, r"from 1 to T = 60, not 100"),
+        ({"reference": 100}, r"reference must be .* from 1 to T = 60, not 100"),
         ({"samples": 2}, r"samples must be a whole number of at least 3, not 2"),
         ({"within": 0.0}, r"within must be a positive distance, not 0.0"),
         ({"sampler": "dimm"}, r"sampler must be one of"),

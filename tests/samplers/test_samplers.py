@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from dpstride import ForwardProcess, samplers
 from dpstride.options import ODE_SAMPLERS, SAMPLERS
-from dpstride.samplers import Move, ddim, dpmpp_2m
+from dpstride.samplers import Move, ddim, dpmpp_2m, heun
 
 PROCESSES = [ForwardProcess.cosine(30), ForwardProcess.rectified_flow(30), ForwardProcess.vp_linear(30)]
 RNG = np.random.default_rng(0)
@@ -72,6 +73,29 @@ def test_second_order_steps_extrapolate_in_half_log_snr(process: ForwardProcess)
     assert dpmpp_2m.coefficients(process, None, 21, 9)[2] == 0.0
 
 
+@pytest.mark.parametrize("process", PROCESSES, ids=lambda process: process.name)
+def test_heun_takes_the_mean_of_two_slopes(process: ForwardProcess) -> None:
+    rule, f, g = samplers.find("heun"), process.f, process.g
+    assert rule.correct is not None
+    start = move(process)
+    x, variance = rule.step(start)
+    assert variance is None
+    flow = process.name == "rectified_flow"
+    # dz/dℓ along z = x/h: the noise in x_t over f's σ = g/f, or noise − x̂_0 over a flow's time.
+    (h_t, l_t), (h_s, l_s) = ((1.0, g[i]) if flow else (f[i], g[i] / f[i]) for i in (21, 9))
+    noise, again = (X - f[21] * X0) / g[21], (x - f[9] * LAST) / g[9]
+    slopes = (noise - X0, again - LAST) if flow else (noise, again)
+    expected = h_s * (X / h_t + (l_s - l_t) * (slopes[0] + slopes[1]) / 2.0)
+    assert np.allclose(rule.correct(start, x, LAST), expected, rtol=1e-10)
+
+
+def test_heun_begins_at_pure_noise_without_dividing_by_it() -> None:
+    process = ForwardProcess.from_functions(lambda t: np.cos(t), lambda t: np.sin(t), np.linspace(0.0, np.pi / 2, 31))
+    f = process.f.copy()
+    f[-1] = 0.0
+    assert heun.coefficient(replace(process, f=f), 30, 20) == 0.0
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_steps_are_pure_and_take_arrays_and_tensors(name: str) -> None:
     rule, given = samplers.find(name), move(PROCESSES[0], eta=0.5 if samplers.find(name).takes_eta else 0.0)
@@ -97,12 +121,12 @@ def test_a_sampler_says_what_it_needs(name: str) -> None:
     assert (result(variance=0.7) != same) == rule.takes_variance
     assert (result(eta=0.5) != same) == rule.takes_eta
     assert (result(last=X) != same) == rule.remembers
-    assert (name in ODE_SAMPLERS) == (same[1] is None)
+    assert (name in ODE_SAMPLERS or rule.correct is not None) == (same[1] is None)
 
 
 def test_unknown_samplers_and_noise_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"sampler must be one of 'ancestral', .*, not 'heun'"):
-        samplers.find("heun")
+    with pytest.raises(ValueError, match=r"sampler must be one of 'ancestral', .*, not 'runge'"):
+        samplers.find("runge")
     with pytest.raises(ValueError, match=r"eta must lie in \[0, 1\], not 2"):
         samplers.check_eta(2)
     with pytest.raises(ValueError, match="eta is the noise of sampler='ddim', but the sampler is 'ancestral'"):

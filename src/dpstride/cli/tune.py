@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..finding.expected import seconds_to_sample
-from ..options import DEFAULT_ODE_SAMPLER, SAMPLERS
+from ..options import DEFAULT_ODE_SAMPLER, EULER, SAMPLERS
 from .claim import claims_folder
 from .console import emit, printer
 from .expected import in_words
@@ -41,7 +41,8 @@ from .report import run_of
     default=DEFAULT_ODE_SAMPLER,
     show_default=True,
     metavar="NAME",
-    help=f"{', '.join(SAMPLERS)}, or package.module:function, a sampler of your own: (denoiser, schedule, noise) → samples.",
+    help=f"{', '.join(SAMPLERS)}, or package.module:function, a sampler of your own: (denoiser, schedule, noise) → samples. "
+    "Euler's method, for flows too, is ddim.",
 )
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
 @click.option(
@@ -52,9 +53,13 @@ from .report import run_of
     default=1,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Network evaluations of a sample in every step, for a sampler of your own.",
+    help="Evaluations of a sample in every step, for a sampler of your own.",
 )
-@click.option("--budgets", type=Budgets(), help="Numbers of steps to race for.  [default: 4,8,16,32]")
+@click.option(
+    "--budgets",
+    type=Budgets(),
+    help="Evaluations of a sample to race for; paths have as many steps as these pay for.  [default: 4,8,16,32]",
+)
 @click.option(
     "--also",
     multiple=True,
@@ -88,7 +93,9 @@ from .report import run_of
     help="Difference from the reference's distance that counts as none.  [default: a tenth of that distance]",
 )
 @click.option(
-    "--evaluations", type=click.IntRange(min=1), help="The most network evaluations to spend.  [default: no limit]"
+    "--evaluations",
+    type=click.IntRange(min=1),
+    help="The most network evaluations to spend; those of a guided model count two.  [default: no limit]",
 )
 @click.option(
     "--seconds",
@@ -188,6 +195,7 @@ def _sampler(text: str, eta: float) -> Any:
         from ..statistics.files import import_function
 
         return import_function(text)
+    text = EULER.get(text, text)
     if text not in SAMPLERS:
         raise click.UsageError(f"--sampler must be {', '.join(SAMPLERS)} or package.module:function, not {text!r}.")
     check_eta(text, eta)

@@ -39,7 +39,7 @@ def sample(
     eta: float | None = None,
     progress: bool = False,
 ) -> Tensor:
-    """``n`` samples [n, *shape], float32 on the CPU: K network passes per batch; the last step returns the mean x̂_0.
+    """``n`` samples [n, *shape], float32 on the CPU: K network passes per batch (Heun: 2K − 1); the last step returns x̂_0.
 
     Args:
         denoiser: the model; it must know its sample shape.
@@ -50,9 +50,9 @@ def sample(
         conditioning: one entry per sample, as with data.
         batch_size: samples per network pass. Batches go one to a core where the network says they may (`Denoiser.at_once`);
             samples are the same whatever the number of cores.
-        sampler: "ancestral" (x_s from p(x_s given x_t)), "ddim" (Song et al. 2021) or "dpmpp_2m" (Lu et al. 2022,
-            DPM-Solver++ of second order from two x̂_0, first and last step of first order); None is what the schedule was
-            made for, else "ancestral".
+        sampler: "ancestral" (x_s from p(x_s given x_t)), "ddim" (Song et al. 2021), "dpmpp_2m" (Lu et al. 2022,
+            DPM-Solver++ of second order from two x̂_0, first and last step of first order) or "heun" (Karras et al. 2022, two
+            network passes in every step but the last); None is what the schedule was made for, else "ancestral".
         eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance); None is the schedule's own, else 0.
         progress: show a progress bar (only ever on a terminal).
     """
@@ -182,6 +182,8 @@ class Chain:
             eta=self.eta,
         )
         x, noise_variance = rule.step(move)
+        if rule.correct is not None:
+            x = rule.correct(move, x, self.denoiser(x, s, conditioning).x0_hat)
         if noise_variance is not None:
             noise = self._noise("reverse", origin, first, len(x)) if noise is None else noise
             x = x + torch.as_tensor(noise_variance, dtype=x.dtype, device=x.device).sqrt() * noise

@@ -69,6 +69,11 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         own_eta = self.schedules.eta if self.sampler == self.schedules.sampler else 0.0
         self.eta = own_eta if eta is None else eta
         samplers.check_eta(self.eta)
+        if self._rule.correct is not None:
+            raise ValueError(
+                f"DPStrideScheduler takes one network evaluation for a step, and {self._rule.words}'s method two. Pass the "
+                "schedule's timesteps to diffusers' own scheduler of that method, or give sampler=."
+            )
         self.facts = read_scheduler(dict(self.config), class_name="DDPMScheduler")
         _check_process(self.schedules, self.facts)
         own = self.schedules.options.get("variance")

@@ -26,6 +26,8 @@ class Guided:
     A learned variance (channels beyond those of x) is the conditional network's own, as in DiT's code.
     """
 
+    passes = 2  # of the network in one evaluation, for what is stated as spent
+
     def __init__(self, network: Callable[..., Tensor], unconditional: Mapping[str, Tensor], scale: float) -> None:
         self.network = network
         self.unconditional = dict(unconditional)

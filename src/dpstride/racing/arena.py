@@ -72,8 +72,8 @@ class Arena:
     _known: dict[int, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def evaluations(self, schedule: Schedule, n: int) -> int:
-        """Network evaluations of ``n`` samples."""
-        return n * schedule.budget * self.sampling.passes
+        """Network passes of ``n`` samples."""
+        return n * self.sampling.cost.along(schedule.budget) * self.denoiser.passes
 
     def shoot(self, schedule: Schedule, n: int, *, frechet: bool = False) -> Shot:
         """Draw ``n`` samples along a path, as far as they are not kept, and measure them."""
@@ -102,7 +102,7 @@ class Arena:
         }
         drawn = hashlib.sha256(json.dumps(chain.identity(), sort_keys=True).encode()).hexdigest()[:12]
         path = self.folder / f"{schedule.budget}-{drawn}.safetensors"
-        each = schedule.budget * self.sampling.passes
+        each = self.evaluations(schedule, 1)
 
         def update(steps: int) -> None:  # an own sampler's walk has one step, whatever it does inside
             self.update(steps * each // chain.budget)

@@ -29,8 +29,8 @@ FLOW_STEPS = 1000.0  # by which flow-match schedulers count times
 def diffusers_sampler(scheduler: Any) -> Own:
     """The sampler of a diffusers scheduler, for ``tune(..., sampler=diffusers_sampler(scheduler))``.
 
-    The scheduler's configuration is taken (solver order, algorithm type, prediction type), not its state. Heun's counts two
-    network evaluations for a step.
+    The scheduler's configuration is taken (solver order, algorithm type, prediction type), not its state. Heun's takes two
+    evaluations in every step but the last.
     """
     if not hasattr(scheduler, "set_timesteps") or not hasattr(scheduler, "config"):
         raise ValueError(f"diffusers_sampler takes a diffusers scheduler, not {type(scheduler).__name__}.")
@@ -50,7 +50,8 @@ def diffusers_sampler(scheduler: Any) -> Own:
 
     name = type(scheduler).__name__
     settings = {key: repr(value) for key, value in scheduler.config.items() if not key.startswith("_")}
-    return Own(sampler, f"diffusers' {name}", passes=2 if name.startswith("Heun") else 1, settings=settings)
+    cost = {"passes": 2, "last": 1} if "Heun" in name else {}
+    return Own(sampler, f"diffusers' {name}", settings=settings, **cost)
 
 
 def _check_prediction(denoiser: Denoiser, scheduler: Any) -> None:

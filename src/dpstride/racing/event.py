@@ -68,20 +68,33 @@ class Event:
         T = self.denoiser.process.T
         return min(MOST_REFERENCE, T) if self.wish.reference is None else self.wish.reference
 
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """Numbers of steps that race: as many as the evaluations asked for pay for."""
+        return tuple(sorted({self.sampling.cost.steps(evaluations) for evaluations in self.wish.budgets}))
+
+    @property
+    def sampler(self) -> str:
+        """The sampler in words, and what a step of it takes where that is not one pass."""
+        guided = self.denoiser.passes
+        said = (self.sampling.cost.words, "" if guided == 1 else f"each of {guided} passes of the guided network")
+        more = ", ".join(filter(None, said))
+        return self.sampling.words + (f" ({more})" if more else "")
+
     def expected(self) -> tuple[int, int]:
         """Network evaluations of race and of final measurement, about, besides those of the statistics."""
         wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
         drawn = expected_race(CANDIDATES + len(wish.also), rounds)
         drawn += wish.race_samples * max(0, len(rivals(self.denoiser, self.sampling, wish.variance)) - 1)
-        raced = drawn * sum(wish.budgets)
-        final = expected_finish(wish.samples, wish.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
-        return raced * self.sampling.passes, final * self.sampling.passes
+        raced = drawn * sum(self.budgets)
+        final = expected_finish(wish.samples, self.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
+        each = self.sampling.cost.step * self.denoiser.passes
+        return raced * each, final * each
 
     def least(self) -> int:
         """Network evaluations of the first round of the race and of the final measurement, about."""
-        first = (
-            (CANDIDATES + len(self.wish.also)) * self.wish.first_samples * sum(self.wish.budgets) * self.sampling.passes
-        )
+        each = self.sampling.cost.step * self.denoiser.passes
+        first = (CANDIDATES + len(self.wish.also)) * self.wish.first_samples * sum(self.budgets) * each
         return first + self.expected()[1]
 
     def plan(self) -> str:
@@ -92,7 +105,7 @@ class Event:
             [
                 f"Model    {self.record.model}: {process.name}, {process.kind}, T = {process.T:,}",
                 *(f"         {note}" for note in self.loaded.notes),
-                f"Sampler  {self.sampling.words}; budgets {', '.join(map(str, wish.budgets))}",
+                f"Sampler  {self.sampler}; paths of {', '.join(map(str, self.budgets))} steps",
                 f"Measure  {self.measure.words}; {len(self.choosing):,} real samples for the race, {len(self.scoring):,} "
                 f"others for the "
                 "final measurement",
@@ -110,7 +123,7 @@ class Event:
             pulse.doing("Evaluating the network for the statistics behind the paths")
             statistics = event._statistics()
             base = event._base(statistics)
-            field = Field(statistics, max(event.wish.budgets), event.wish.also)
+            field = Field(statistics, max(event.budgets), event.wish.also)
             pulse.doing("Racing candidates")
             arena, purse = event._racing_arena(), event._purse()
             heats = event._race(arena, field, base, purse)
@@ -130,7 +143,7 @@ class Event:
         few = self.choosing.take(range(min(self.wish.choosing, len(self.choosing))))
         statistics, report = estimate_adaptively(
             self.denoiser, few, None, self.how.seed, batch_size=self.how.batch_size, data_range=few.data_range,
-            budgets=self.wish.budgets, band=DEFAULT, progress=self.how.progress, checkpoint=self.output / STATISTICS,
+            budgets=self.budgets, band=DEFAULT, progress=self.how.progress, checkpoint=self.output / STATISTICS,
             check=False,
         )  # fmt: skip
         self.say(f"{self.output / STATISTICS}: {report.sentence()}")
@@ -143,7 +156,7 @@ class Event:
 
         drawn = self.sampling if isinstance(self.sampling, BuiltIn) else BuiltIn()
         plan = SamplesPlan(sampler=drawn.sampler, eta=drawn.eta)
-        return schedules_from(statistics, variance or self.wish.variance, max_budget=max(self.wish.budgets), plan=plan)
+        return schedules_from(statistics, variance or self.wish.variance, max_budget=max(self.budgets), plan=plan)
 
     def _arena(self, real: Samples, features: Features, seed: int) -> Arena:
         from ..evaluate.stream import Conditioning
@@ -176,7 +189,7 @@ class Event:
 
     def _race(self, arena: Arena, field: Field, base: ScheduleSet, purse: Purse) -> list[Heat]:
         heats = []
-        for K in self.wish.budgets:
+        for K in self.budgets:
             runners = {
                 each.name: base.adopt(Schedule(field.process, path, each.name)) for each, path in field.distinct(K)
             }
@@ -225,11 +238,11 @@ class Event:
 
         found = finish(
             arena, self.wish.samples, ours={K: schedules[K] for K in schedules.budgets}, others=others,
-            reference=base.adopt(even_stride(field.process, self.reference_steps)), budgets=self.wish.budgets,
+            reference=base.adopt(even_stride(field.process, self.reference_steps)), budgets=self.budgets,
             margin=self.wish.within, say=self.say,
         )  # fmt: skip
         return Race(
-            schedules, tuple(heats), found, self.sampling.words, self.measure.words,
+            schedules, tuple(heats), found, self.sampler, self.measure.words,
             scale=self.measure.scale, evaluations={"race": purse.spent, "finish": found.evaluations}, notes=self.notes,
             real=real["images"],
         )  # fmt: skip

@@ -97,22 +97,26 @@ def prepare(
     choosing, scoring = parts
     denoiser, T = loaded.denoiser, loaded.denoiser.process.T
     check_costs(denoiser, Request(objective=SAMPLES, variance=wish.variance), *parts)
-    for K in (*wish.budgets, *(() if wish.reference is None else (wish.reference,))):
-        whole_number(K, f"Numbers of steps must be whole numbers from 1 to T = {T}", 1, T)
+    sampling = sampling_of(wish.sampler, wish.eta, wish.passes)
+    if wish.reference is not None:
+        whole_number(wish.reference, f"reference must be a whole number of steps from 1 to T = {T}", 1, T)
+    least, most = sampling.cost.along(1), sampling.cost.along(T)
+    for budget in wish.budgets:
+        rule = f"Budgets must be whole numbers of evaluations from {least} to {most} (1 to T = {T} steps)"
+        whole_number(budget, rule, least, most)
     for name, schedules in wish.also.items():
         _check_also(name, schedules, denoiser)
     check_enough(choosing, "DATA")
     check_enough(scoring, "The held-out data")
     if denoiser.shape is None:
         denoiser.shape = choosing.shape
-    sampling = sampling_of(wish.sampler, wish.eta, wish.passes)
     measure = measure_of(wish.features, loaded, choosing)
     inputs = Inputs.of(denoiser, *parts, how.seed)
     options = {
         "sampler": sampling.words,
         "sampler_settings": dict(sampling.settings),
         "variance": wish.variance,
-        "passes": sampling.passes,
+        "passes": sampling.cost.step,
         "measure": measure.describe(),
         "choosing": wish.choosing,
     }

@@ -19,10 +19,11 @@ from torch import Tensor
 from .. import samplers
 from ..calling import copied
 from ..evaluate.sampling import Chain
-from ..options import DEFAULT_ODE_SAMPLER, Sampler
+from ..options import DEFAULT_ODE_SAMPLER, EULER, Sampler
 from ..runs.behaviour import Behaviour
-from ..runs.numbers import check_seed, whole_number
+from ..runs.numbers import check_seed
 from ..statistics.noise import standard_normal
+from .passes import Passes
 from .trial import try_sampler
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Sampling(Protocol):
         """Its name in a sentence."""
 
     @property
-    def passes(self) -> int:
-        """Network evaluations of a sample in every step."""
+    def cost(self) -> Passes:
+        """Evaluations of a sample in every step."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -63,7 +64,6 @@ class BuiltIn:
 
     sampler: Sampler = DEFAULT_ODE_SAMPLER
     eta: float = 0.0
-    passes: int = 1
 
     def __post_init__(self) -> None:
         samplers.find(self.sampler)
@@ -73,6 +73,11 @@ class BuiltIn:
     def words(self) -> str:
         """Its name in a sentence."""
         return samplers.find(self.sampler).words + (f" with eta = {self.eta:g}" if self.eta else "")
+
+    @property
+    def cost(self) -> Passes:
+        """Evaluations of a sample in every step; a corrected step takes two, unless it is the last."""
+        return Passes() if samplers.find(self.sampler).correct is None else Passes(2, last=1)
 
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
         """The chain along a schedule."""
@@ -97,13 +102,15 @@ class Own:
     Attributes:
         function: (denoiser, schedule, noise) or (denoiser, schedule, noise, conditioning) → samples of noise's shape.
         words: its name in a sentence; the function's own when empty.
-        passes: network evaluations of a sample in every step, for what is stated as spent.
+        passes: evaluations of a sample in every step, by which budgets become numbers of steps.
+        last: the same of the last step; None is ``passes``.
         settings: all that is known of it besides, as JSON values.
     """
 
     function: OwnSampler
     words: str = ""
     passes: int = 1
+    last: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,9 +120,14 @@ class Own:
                 f"samples, not "
                 f"{self.function!r:.80}."
             )
-        whole_number(self.passes, "passes must be a whole number of network evaluations in every step")
+        Passes(self.passes, self.last)  # refuses what is no number
         if not self.words:
             object.__setattr__(self, "words", getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def cost(self) -> Passes:
+        """Evaluations of a sample in every step."""
+        return Passes(self.passes, self.last)
 
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
         """The chain along a schedule."""
@@ -196,5 +208,5 @@ def sampling_of(sampler: object, eta: float = 0.0, passes: int = 1) -> Sampling:
     if isinstance(sampler, (BuiltIn, Own)):
         return sampler
     if isinstance(sampler, str):
-        return BuiltIn(sampler, eta)  # type: ignore[arg-type]  # checked there
+        return BuiltIn(EULER.get(sampler, sampler), eta)  # type: ignore[arg-type]  # checked there
     return Own(sampler, passes=passes)  # type: ignore[arg-type]  # checked there

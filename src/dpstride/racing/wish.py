@@ -27,17 +27,17 @@ class Wish:
         sampler: by name, or a function (denoiser, schedule, noise) → samples: see `dpstride.racing.sampling`.
         eta: noise of DDIM.
         variance: reverse variance of ancestral steps; when None those that the model allows race along the winners' paths.
-        passes: network evaluations of a sample in every step, for a sampler of your own.
+        passes: evaluations of a sample in every step, for a sampler of your own.
         features: a name or path as `dpstride study` takes them, a `FeatureExtractor`, or "none" for the data's own space; what
             fits the data when None.
-        budgets: numbers of steps that race.
+        budgets: numbers of evaluations of a sample; paths of as many steps as these pay for race.
         also: schedules of your own that race too, by name: a `ScheduleSet` or its file.
         samples: of every path in the final measurement.
         race_samples: of the candidates that come to the last round.
         first_samples: of every candidate in the first round.
         reference: steps of the path that counts as all of them; at most 128 when None, T for all.
         within: difference from the reference's distance that counts as none; a tenth of that distance when None.
-        evaluations: the most network evaluations to spend; no limit when None.
+        evaluations: the most network evaluations to spend, two for each of a guided model; no limit when None.
         choosing: samples of the data for the statistics behind the paths.
         real: samples of real data to measure by, for the race and for the final measurement each.
     """

@@ -55,6 +55,7 @@ class SamplerRule:
         takes_variance: ``Move.variance`` is read, so that the options and fitted numbers of a schedule count.
         takes_eta: ``Move.eta`` is read.
         remembers: ``Move.before`` and ``Move.last`` are read, so that costs of its steps depend on the step before.
+        correct: x_s again, from the x_s of ``step`` and x̂_0 there: a second evaluation; None for samplers with one.
     """
 
     words: str
@@ -62,6 +63,7 @@ class SamplerRule:
     takes_variance: bool = False
     takes_eta: bool = False
     remembers: bool = False
+    correct: Callable[[Move, Any, Any], Any] | None = None
 
 
 def find(name: str) -> SamplerRule:
