@@ -84,7 +84,7 @@ def karras_stride(process: ForwardProcess, budget: int, rho: float = 7.0) -> Sch
 
 
 def log_snr_stride(process: ForwardProcess, budget: int) -> Schedule:
-    """Even in log-SNR over the same range (Lu et al. 2022)."""
+    """Even in log-SNR over the same range (Lu et al. 2022): σ in geometric progression, elsewhere called exponential."""
     low, high = _range(process)
     return _nearest(process, np.geomspace(high, low, budget), "log_snr")
 

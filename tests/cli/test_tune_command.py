@@ -58,7 +58,10 @@ def test_a_sampler_of_ones_own_by_name_json_and_dry_run(folder: Path, capsys: py
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sampler", "runge"], "--sampler must be ancestral, ddim, dpmpp_2m, heun or package.module:function, not 'runge'"),
+        (
+            ["--sampler", "runge"],
+            "--sampler must be ancestral, ddim, dpmpp_2m, heun or package.module:function, not 'runge'",
+        ),
         (["--sampler", "ancestral", "--eta", "0.5"], "--eta is the noise of"),
         (["--budgets", "2,50"], "from 1 to 40 (1 to T = 40 steps), not 50"),
         (["--evaluations", "50"], "50 network evaluations are too few"),

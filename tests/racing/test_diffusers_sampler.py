@@ -13,6 +13,7 @@ import dpstride
 from dpstride import Denoiser, ForwardProcess, Schedule, diffusers_sampler, even_stride, sample
 from dpstride.racing.passes import Passes
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
+from gaussian import gaussian_denoiser
 
 diffusers = pytest.importorskip("diffusers")
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # within diffusers
@@ -75,11 +76,48 @@ def test_flow_match_euler_is_ddim_on_a_flow() -> None:
     torch.testing.assert_close(own.advance(own.start(0, 5), 0, 0).float(), ours, atol=1e-4, rtol=1e-4)
 
 
+FLOW = ForwardProcess.rectified_flow(2000)  # UniPC rounds its times to thousandths: two of this path's are the same
+FLOW_PATH = Schedule(FLOW, (2000, 1999, 1703, 1400, 1100, 800, 501, 500, 250, 100, 0))
+UNIPC: dict[str, Any] = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+
+
+def unipc(model: Denoiser, **options: Any) -> torch.Tensor:
+    own = diffusers_sampler(diffusers.UniPCMultistepScheduler(**UNIPC, **options)).walk(model, FLOW_PATH, seed=0)
+    return own.advance(own.start(0, 5), 0, 0)
+
+
+def test_unipc_of_first_order_without_its_corrector_is_euler_on_a_flow() -> None:
+    model = gaussian_denoiser(FLOW, np.full(3, 0.2), np.full(3, 0.3), predicts="flow")
+    ours = sample(model, FLOW_PATH, 5, seed=0, sampler="ddim")
+    found = unipc(model, solver_order=1, disable_corrector=list(range(10)))
+    torch.testing.assert_close(found.float(), ours, atol=2e-5, rtol=0)
+
+
+def test_unipc_is_nearer_to_the_exact_flow_than_euler() -> None:
+    """Straight lines end at N(0, v)'s x_0 = sqrt(v) x_T."""
+    model = gaussian_denoiser(FLOW, np.zeros(3), np.full(3, 0.3), predicts="flow")
+    walk = diffusers_sampler(diffusers.UniPCMultistepScheduler(**UNIPC)).walk(model, FLOW_PATH, seed=0)
+    exact = walk.start(0, 5) * 0.3**0.5
+    euler = sample(model, FLOW_PATH, 5, seed=0, sampler="ddim")
+    assert (unipc(model) - exact).abs().max() < 0.1 * (euler - exact).abs().max()
+
+
+def test_unipc_that_would_leave_the_path_is_refused() -> None:
+    model = gaussian_denoiser(FLOW, np.zeros(3), np.ones(3), predicts="flow")
+    with pytest.raises(ValueError, match=r"to clean data with final_sigmas_type='zero', and this one has 'sigma_min'"):
+        unipc(model, final_sigmas_type="sigma_min")
+    with pytest.raises(ValueError, match=r"use_karras_sigmas = True, which replaces"):
+        unipc(model, use_karras_sigmas=True)
+    with pytest.raises(ValueError, match=r"UniPCMultistepScheduler walks .* with use_flow_sigmas=True"):
+        dpstride.Schedule(FLOW, (2000, 0)).for_diffusers(diffusers.UniPCMultistepScheduler())
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("DDIMScheduler", {}, "DDIMScheduler takes no timesteps"),
         ("EulerAncestralDiscreteScheduler", {}, "EulerAncestralDiscreteScheduler takes no timesteps"),
+        ("UniPCMultistepScheduler", {}, "UniPCMultistepScheduler takes no timesteps .* UniPC for flows alone"),
     ],
 )
 def test_schedulers_that_take_no_list_are_refused_by_name(name: str, options: dict[str, Any], message: str) -> None:

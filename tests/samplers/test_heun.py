@@ -14,7 +14,9 @@ from dpstride.samplers.heun import RULE
 from dpstride.statistics.noise import standard_normal
 from gaussian import GaussianNetwork, gaussian_denoiser
 
-TIMES = np.linspace(0.0, 1.0, 2049) ** 2  # small first steps: the last one of a path, of first order, then hides nothing
+TIMES = (
+    np.linspace(0.0, 1.0, 2049) ** 2
+)  # small first steps: the last one of a path, of first order, then hides nothing
 PROCESSES = [ForwardProcess.vp_linear(times=TIMES), ForwardProcess.rectified_flow(times=TIMES)]
 
 

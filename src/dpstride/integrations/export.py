@@ -49,8 +49,9 @@ def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = 
     """Arguments to pass to diffusers: a ``timesteps=`` list, or a ``sigmas=`` list where the scheduler counts noise levels.
 
     Without ``scheduler``: timesteps for a discrete model, the flow's own times (``sigmas=``) for a rectified flow. With an
-    EulerDiscreteScheduler: its ``sigmas=``, which end at 0. With a flow-match scheduler: its ``sigmas=``, with its shift
-    undone beforehand because it will be applied again (``mu`` is that of a dynamic shift). With any other: ``timesteps=``.
+    EulerDiscreteScheduler: its ``sigmas=``, which end at 0. With a flow-match scheduler, or UniPC for flows: its ``sigmas=``,
+    with its shift undone beforehand because it will be applied again (``mu`` is that of a dynamic shift). With any other:
+    ``timesteps=``. UniPC multiplies what it is given, so make it a numpy array.
     """
     flow = schedule.process.name == "rectified_flow"
     if scheduler is None:
@@ -65,17 +66,21 @@ def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = 
                 f"{name} walks a rectified flow, but this schedule is of the process {schedule.process.name!r}."
             )
         return [_unshift(sigma, scheduler.config, mu) for sigma in sigmas(schedule)]
+    if flow and "UniPC" in name:
+        _check_unipc(name, scheduler.config)
+        return [_unshift(sigma, scheduler.config, mu, "flow_shift") for sigma in sigmas(schedule)]
     if flow:
         raise ValueError(
-            f"This schedule is of a rectified flow, which {name} does not walk. Use a flow-match scheduler."
+            f"This schedule is of a rectified flow, which {name} does not walk. Use a flow-match scheduler, or UniPC with "
+            "use_flow_sigmas=True."
         )
     if name == "EulerDiscreteScheduler":
         return [*sigmas(schedule), 0.0]
     if "timesteps" in takes:
         return timesteps(schedule)
     raise ValueError(
-        f"{name} takes no timesteps (DDIM, PNDM, DEIS, UniPC, EulerAncestral and LMS do not), and steps of its own spacing "
-        "would be silently wrong. Use DPStrideScheduler, which also has a DDIM mode, or DDPMScheduler."
+        f"{name} takes no timesteps (DDIM, PNDM, DEIS, EulerAncestral and LMS do not, UniPC for flows alone), and steps of its "
+        "own spacing would be silently wrong. Use DPStrideScheduler, which also has a DDIM mode, or DDPMScheduler."
     )
 
 
@@ -120,7 +125,17 @@ def to_csv(schedule: Schedule) -> str:
     return text.getvalue()
 
 
-def _unshift(sigma: float, config: Any, mu: float | None) -> float:
+def _check_unipc(name: str, config: Any) -> None:
+    """Refuse settings with which UniPC takes no list for a flow, or does not end at clean data."""
+    for setting, wanted in (("use_flow_sigmas", True), ("final_sigmas_type", "zero")):
+        if config.get(setting) != wanted:
+            raise ValueError(
+                f"{name} walks the steps of a rectified flow to clean data with {setting}={wanted!r}, and this one has "
+                f"{config.get(setting)!r}. Make it anew: {name}.from_config(scheduler.config, {setting}={wanted!r})."
+            )
+
+
+def _unshift(sigma: float, config: Any, mu: float | None, name: str = "shift") -> float:
     """The number that a flow-match scheduler's own shift turns into ``sigma``."""
     for setting in (
         "shift_terminal",
@@ -142,5 +157,5 @@ def _unshift(sigma: float, config: Any, mu: float | None) -> float:
             )
         shift = math.exp(mu) if config.get("time_shift_type", "exponential") == "exponential" else mu
     else:
-        shift = float(config.get("shift", 1.0))
+        shift = float(config.get(name, 1.0))
     return float(np.float64(sigma) / (shift - (shift - 1.0) * sigma))

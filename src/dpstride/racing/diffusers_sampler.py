@@ -39,12 +39,20 @@ def diffusers_sampler(scheduler: Any) -> Own:
         own = type(scheduler).from_config(scheduler.config)
         _check_prediction(denoiser, own)
         given = for_diffusers(schedule, own)
-        own.set_timesteps(**{"sigmas" if isinstance(given[0], float) else "timesteps": given}, device=noise.device)
+        own.set_timesteps(
+            # UniPC multiplies its sigmas, so takes no list
+            **{"sigmas": np.array(given)} if isinstance(given[0], float) else {"timesteps": given},
+            device=noise.device,
+        )
         random = {"generator": _generators(noise)} if "generator" in inspect.signature(own.step).parameters else {}
         x = noise * float(getattr(own, "init_noise_sigma", 1.0))
-        for time in own.timesteps:
+        if hasattr(own, "set_begin_index"):
+            own.set_begin_index(0)  # UniPC rounds its times, of which two may then be the same
+        for place, time in enumerate(own.timesteps):
             scaled = own.scale_model_input(x, time) if hasattr(own, "scale_model_input") else x
-            output = denoiser.response(scaled.to(noise.dtype), _index(schedule, float(time)), conditioning)
+            one_each = len(own.timesteps) == schedule.budget
+            index = schedule.steps[place] if one_each else _index(schedule, float(time))
+            output = denoiser.response(scaled.to(noise.dtype), index, conditioning)
             x = own.step(_outputs(output, x, own), time, x, **random).prev_sample
         return x.to(noise.dtype)
 
