@@ -44,6 +44,7 @@ ABOVE_ALL = {"pipeline", "finding", "racing", "study", "cli", "report", "__init_
 OUTSIDE = {"integrations", "training", "zoo"}  # not stages: the method works without them
 # The one way up from a stage: schedules[32].for_diffusers(), schedules.plot() and their kin, methods that only delegate.
 DELEGATES = {
+    ("schedule.py", "dpstride.integrations.diffusers_code"),
     ("schedule.py", "dpstride.integrations.export"),
     ("schedule.py", "dpstride.report.notebook"),
     ("solver/__init__.py", "dpstride.report.notebook"),

@@ -104,6 +104,24 @@ class Schedule:
 
         return for_improved_diffusion(self)
 
+    def for_comfyui(self) -> str:
+        """The text for ComfyUI's ManualSigmas node: noise levels with the final 0."""
+        from .integrations.export import for_comfyui
+
+        return for_comfyui(self)
+
+    def for_a1111(self) -> str:
+        """The list for the "custom" scheduler of A1111's and Forge's extension webUI_ExtraSchedulers."""
+        from .integrations.export import for_a1111
+
+        return for_a1111(self)
+
+    def diffusers_code(self, sampler: Sampler | None = None) -> str:
+        """A Python program that draws with diffusers alone along this path; ``sampler`` is the schedule's own by default."""
+        from .integrations.diffusers_code import diffusers_code
+
+        return diffusers_code(self, sampler)
+
     # --- in a notebook; figures and tables are in report/notebook.py --------------------------------------------------
 
     def plot(self) -> Figure:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 
 import diffusers
 import numpy as np
@@ -114,6 +115,26 @@ def test_k_diffusion_sigmas_end_at_0(schedule, flow):
         ends.for_diffusers()
 
 
+def read_by_comfyui(text):
+    """ManualSigmas' rule: every match of its pattern is a number, in single precision."""
+    return np.array([float(number) for number in re.findall(r"[-+]?(?:\d*\.*\d+)", text)], dtype=np.float32)
+
+
+def test_comfyui_reads_the_noise_levels_however_small(schedule, flow):
+    np.testing.assert_array_equal(read_by_comfyui(schedule.for_comfyui()), schedule.for_k_diffusion().numpy())
+    small = dpstride.Schedule(dpstride.ForwardProcess.ve([0.0, 1e-7, 1.0, 50.0]), (3, 2, 1, 0))
+    np.testing.assert_array_equal(read_by_comfyui(small.for_comfyui()), np.float32([50.0, 1.0, 1e-7, 0.0]))
+    np.testing.assert_array_equal(read_by_comfyui(flow.for_comfyui()), np.float32(flow.times))
+
+
+def test_a1111_is_given_no_list_that_it_rescales(schedule, flow):
+    assert json.loads(schedule.for_a1111()) == [*sigmas(schedule), 0.0]
+    found = json.loads(flow.for_a1111())
+    assert found[-1] == 0.0
+    assert found[0] != 1.0  # the extension rescales lists from 1.0 to 0.0
+    np.testing.assert_array_equal(np.float32(found), np.float32(flow.times))
+
+
 def sections(T, counts):
     """improved-diffusion's rule in words: T steps in equal sections (the first ones longer by one); of a section of n
     steps of which c are kept, the kept ones are evenly spaced from its first to its last; c = 1 keeps the first."""
@@ -153,6 +174,9 @@ def test_command(tmp_path, schedule):
     assert json.loads(run(file, "--to", "sigmas", "--budget", 5).output) == sigmas(schedule)
     assert json.loads(run(file, "--to", "k-diffusion", "--budget", 5).output) == [*sigmas(schedule), 0.0]
     assert run(file, "--to", "improved-diffusion", "--budget", 5).output.strip() == timestep_respacing(schedule)
+    assert run(file, "--to", "comfyui", "--budget", 5).output.strip() == schedule.for_comfyui()
+    assert run(file, "--to", "a1111", "--budget", 5).output.strip() == schedule.for_a1111()
+    assert json.loads(run(file, "--to", "a1111", "--budget", 5, "--json").output)["value"] == schedule.for_a1111()
     assert run(file, "--to", "csv", "--budget", 5, "-o", tmp_path / "path.csv").output == ""
     assert (tmp_path / "path.csv").read_text() == to_csv(schedule)
     assert run(file, "--to", "json", "--budget", 5, "-o", tmp_path / "one.json").exit_code == 0

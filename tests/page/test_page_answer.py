@@ -106,6 +106,8 @@ def test_copy_buttons_give_what_export_gives(browser: Browser, demo: Path, sched
     assert copied_text(browser, 3) == timestep_respacing(schedule)
     assert json.loads(copied_text(browser, 4)) == sigmas(schedule)
     assert json.loads(copied_text(browser, 5)) == [*sigmas(schedule), 0.0]
+    assert copied_text(browser, 6) == schedule.for_comfyui()
+    assert json.loads(copied_text(browser, 7)) == json.loads(schedule.for_a1111())
     assert browser.text("#announce").startswith("Copied")
     assert browser.text("#export") == "dpstride export schedules.json --budget 31 --to diffusers"
     browser.choose(5)
@@ -128,6 +130,7 @@ def test_a_flow_has_its_times_and_no_training_steps(browser: Browser, tmp_path: 
     schedule = ScheduleSet.load(folder / "schedules.json")[6]
     assert json.loads(copied_text(browser, 1)) == schedule.for_diffusers()
     assert schedule.for_diffusers()[0] == 1.0
+    assert json.loads(copied_text(browser, 7)) == json.loads(schedule.for_a1111())
     for row in (2, 3, 5):
         assert not browser.find(f"#forms tr:nth-child({row}) button").is_enabled()
     assert "no training steps" in browser.text("#forms tr:nth-child(2) code")

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from ..options import SAMPLERS, Sampler
 from ..runs.writing import write_text
 
 OF_TOKENS = ("tokens", "fractions", "times", "llada")
@@ -16,23 +17,41 @@ OF_TOKENS = ("tokens", "fractions", "times", "llada")
 @click.option(
     "--to",
     "target",
-    type=click.Choice(["diffusers", "improved-diffusion", "k-diffusion", "sigmas", "csv", "json", *OF_TOKENS]),
+    type=click.Choice(
+        [
+            "diffusers",
+            "diffusers-code",
+            "improved-diffusion",
+            "k-diffusion",
+            "comfyui",
+            "a1111",
+            "sigmas",
+            "csv",
+            "json",
+            *OF_TOKENS,
+        ]
+    ),
     required=True,
-    help="diffusers: timesteps= list (a flow's sigmas= list). improved-diffusion: --timestep_respacing string. "
-    "k-diffusion: sigmas with the final 0, also for diffusers' Euler. sigmas: without it. csv: a table. "
-    "json: a schedule file of this budget. Of masked diffusion: tokens revealed in each round, fractions masked before and "
-    "after each, times in (0, 1], or LLaDA's num_transfer_tokens.",
+    help="diffusers: timesteps= list (a flow's sigmas= list). diffusers-code: a Python program that draws with it. "
+    "improved-diffusion: --timestep_respacing string. k-diffusion: sigmas with the final 0, also for diffusers' Euler. "
+    "comfyui: text for its ManualSigmas node. a1111: list for the custom scheduler of its extension webUI_ExtraSchedulers. "
+    "sigmas: without the final 0. csv: a table. json: a schedule file of this budget. Of masked diffusion: tokens revealed in "
+    "each round, fractions masked before and after each, times in (0, 1], or LLaDA's num_transfer_tokens.",
 )
 @click.option("--budget", "-k", type=int, required=True, help="Number of steps.")
+@click.option("--sampler", type=click.Choice(SAMPLERS), help="Of diffusers-code.  [default: what the schedule is for]")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here instead of standard output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def export_command(schedules: str, target: str, budget: int, output: str | None, as_json: bool) -> None:
+def export_command(
+    schedules: str, target: str, budget: int, sampler: Sampler | None, output: str | None, as_json: bool
+) -> None:
     """Write the schedule of one budget for another sampler.
 
     \b
     Examples:
       dpstride export out/schedules.json --to diffusers --budget 32
       dpstride export out/schedules.json --to csv --budget 32 -o path.csv
+      dpstride export out/schedules.json --to diffusers-code --sampler dpmpp_2m --budget 12 -o draw.py
       dpstride export rounds/schedules.json --to tokens --budget 8
     """
     from ..masked.schedule import MaskedScheduleSet, is_masked
@@ -49,6 +68,8 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
         )
     if target == "json" and output is None:
         raise click.UsageError("--to json writes a file: give -o FILE.")
+    if sampler is not None and target != "diffusers-code":
+        raise click.UsageError(f"--sampler is for --to diffusers-code, not {target}: leave it out.")
     schedule = ScheduleSet.load(schedules)[budget]
     match target:
         case "json":
@@ -58,6 +79,12 @@ def export_command(schedules: str, target: str, budget: int, output: str | None,
             return
         case "diffusers":
             text = json.dumps(export.for_diffusers(schedule))
+        case "diffusers-code":
+            text = schedule.diffusers_code(sampler).rstrip("\n")
+        case "comfyui":
+            text = export.for_comfyui(schedule)
+        case "a1111":
+            text = export.for_a1111(schedule)
         case "improved-diffusion":
             text = export.timestep_respacing(schedule)
         case "k-diffusion":
@@ -79,7 +106,7 @@ def _write(as_json: bool, target: str, budget: int, output: str | None, text: st
 def _print(as_json: bool, target: str, budget: int, output: str | None, *, text: str = "") -> None:
     """The export itself, unless it went to a file; for machines with what it is."""
     if as_json:
-        value = json.loads(text) if text.startswith("[") else text
+        value = json.loads(text) if text.startswith("[") and target != "a1111" else text
         where = {"file": output} if output is not None else {"value": value}
         click.echo(json.dumps({"to": target, "budget": budget, **where}))
     elif output is None:

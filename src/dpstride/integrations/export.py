@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,28 @@ def timestep_respacing(schedule: Schedule) -> str:
     """
     kept = for_improved_diffusion(schedule)
     return ",".join("1" if step in kept else "0" for step in range(schedule.process.origin_T))
+
+
+def for_comfyui(schedule: Schedule) -> str:
+    """Noise levels with the final 0, as the text that ComfyUI's ManualSigmas node takes.
+
+    That node finds numbers by a pattern which knows no exponents (it reads 1e-05 as 1 and −5), so small ones are written
+    out. A rectified flow's levels are its own times, as ComfyUI counts them for such models.
+    """
+    return ", ".join(np.format_float_positional(sigma, trim="0") for sigma in [*sigmas(schedule), 0.0])
+
+
+def for_a1111(schedule: Schedule) -> str:
+    """Noise levels with the final 0, as the list that the "custom" scheduler of webUI_ExtraSchedulers takes.
+
+    The web UI itself has no such field; that extension adds it, for A1111 and Forge. It takes a list that ends at 0.0 as it
+    is, but rescales one that also begins at exactly 1.0, as a flow's does. Such a first number is written 1e-9 lower, which
+    is 1.0 again in the float32 of the sampler.
+    """
+    levels = [*sigmas(schedule), 0.0]
+    if levels[0] == 1.0:
+        levels[0] -= 1e-9
+    return json.dumps(levels)
 
 
 def to_csv(schedule: Schedule) -> str:

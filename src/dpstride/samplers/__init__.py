@@ -7,10 +7,10 @@ them, where noise comes from and how a state is kept, is theirs. The last step, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from ..options import SAMPLERS, check_choice
 from ..process import ForwardProcess
@@ -46,6 +46,21 @@ class Move:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InDiffusers:
+    """The scheduler of diffusers that takes the same steps on the path of a discrete model.
+
+    Attributes:
+        scheduler: its class.
+        takes: the list that it is given, of training steps or of noise levels with the final 0.
+        settings: entries of its config that must not be those of another pipeline, as Python source.
+    """
+
+    scheduler: str
+    takes: Literal["timesteps", "sigmas"]
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplerRule:
     """A sampler, almost as data.
 
@@ -56,6 +71,7 @@ class SamplerRule:
         takes_eta: ``Move.eta`` is read.
         remembers: ``Move.before`` and ``Move.last`` are read, so that costs of its steps depend on the step before.
         correct: x_s again, from the x_s of ``step`` and x̂_0 there: a second evaluation; None for samplers with one.
+        in_diffusers: where diffusers has it; with the posterior variance, and without ``eta``.
     """
 
     words: str
@@ -64,6 +80,7 @@ class SamplerRule:
     takes_eta: bool = False
     remembers: bool = False
     correct: Callable[[Move, Any, Any], Any] | None = None
+    in_diffusers: InDiffusers | None = None
 
 
 def find(name: str) -> SamplerRule:

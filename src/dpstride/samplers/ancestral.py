@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import Move, SamplerRule
+from . import InDiffusers, Move, SamplerRule
 
 
 def step(move: Move) -> tuple[Any, Any]:
@@ -13,4 +13,16 @@ def step(move: Move) -> tuple[Any, Any]:
     return float(a) * move.x + float(b) * move.x0_hat, move.variance
 
 
-RULE = SamplerRule(words="ancestral", step=step, takes_variance=True)
+RULE = SamplerRule(
+    words="ancestral",
+    step=step,
+    takes_variance=True,
+    in_diffusers=InDiffusers(
+        scheduler="DDPMScheduler",
+        takes="timesteps",
+        settings={
+            "variance_type": '"fixed_small"',
+            "clip_sample": 'pipeline.scheduler.config.get("clip_sample", False)',
+        },
+    ),
+)

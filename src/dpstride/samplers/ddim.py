@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process import ForwardProcess
-from . import Move, SamplerRule
+from . import InDiffusers, Move, SamplerRule
 
 Array = npt.NDArray[np.float64]
 Index = int | npt.NDArray[np.int64]
@@ -35,4 +35,20 @@ def step(move: Move) -> tuple[Any, Any]:
     return x, variance if move.eta > 0.0 else None
 
 
-RULE = SamplerRule(words="DDIM", step=step, takes_eta=True)
+RULE = SamplerRule(
+    words="DDIM",
+    step=step,
+    takes_eta=True,
+    # Euler's steps are DDIM's; its first noise is that of x_T only with the "leading" spacing, whose timesteps a list replaces.
+    in_diffusers=InDiffusers(
+        scheduler="EulerDiscreteScheduler",
+        takes="sigmas",
+        settings={
+            "timestep_spacing": '"leading"',
+            "final_sigmas_type": '"zero"',
+            "use_karras_sigmas": "False",
+            "use_exponential_sigmas": "False",
+            "use_beta_sigmas": "False",
+        },
+    ),
+)

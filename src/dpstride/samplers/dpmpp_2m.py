@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..process import ForwardProcess
-from . import Move, SamplerRule, ddim
+from . import InDiffusers, Move, SamplerRule, ddim
 from .ddim import Index
 
 
@@ -34,4 +34,24 @@ def step(move: Move) -> tuple[Any, Any]:
     return (x if move.last is None else x + c * (move.x0_hat - move.last)), None
 
 
-RULE = SamplerRule(words="DPM-Solver++ 2M", step=step, remembers=True)
+RULE = SamplerRule(
+    words="DPM-Solver++ 2M",
+    step=step,
+    remembers=True,
+    in_diffusers=InDiffusers(
+        scheduler="DPMSolverMultistepScheduler",
+        takes="timesteps",
+        settings={
+            "algorithm_type": '"dpmsolver++"',
+            "solver_order": "2",
+            "solver_type": '"midpoint"',
+            "final_sigmas_type": '"zero"',
+            "euler_at_final": "False",
+            "use_karras_sigmas": "False",
+            "use_exponential_sigmas": "False",
+            "use_beta_sigmas": "False",
+            "use_lu_lambdas": "False",
+            "use_flow_sigmas": "False",
+        },
+    ),
+)

@@ -1,0 +1,132 @@
+"""Schedules go out as a program: diffusers' own scheduler, built and fed so that it takes the steps of the path.
+
+A list alone leaves much to get wrong: a scheduler that spaces steps by itself, a config that replaces the list (Karras'
+levels, a shift), another last step, another scale of the first noise. The program holds numbers and settings only, nothing
+of the file's text, so that it is safe to run whoever wrote the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..options import POSTERIOR, Sampler
+from ..samplers import InDiffusers, find
+from .export import sigmas, timesteps
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+
+PROGRAM = '''\
+"""Draws in {budget} steps with diffusers' {scheduler}, along a path that dpstride found."""
+
+import inspect
+
+import torch
+from diffusers import DiffusionPipeline, {scheduler}
+
+MODEL = "folder-or-hub-id"  # the model that the path was found for
+{name} = {numbers}
+
+pipeline = DiffusionPipeline.from_pretrained(MODEL)
+pipeline.scheduler = {scheduler}.from_config(
+    pipeline.scheduler.config,
+{settings}
+)
+if "{takes}" in inspect.signature(pipeline.__call__).parameters:
+    images = pipeline("a photograph of an astronaut riding a horse", {takes}={name}).images
+else:  # DDPMPipeline and its like take no list
+    unet, scheduler = pipeline.unet, pipeline.scheduler
+    size = unet.config.sample_size
+    height, width = (size, size) if isinstance(size, int) else size
+    scheduler.set_timesteps({takes}={name})
+    x = torch.randn(4, unet.config.in_channels, height, width) * scheduler.init_noise_sigma
+    with torch.no_grad():
+        for t in scheduler.timesteps:
+            output = unet(scheduler.scale_model_input(x, t), t).sample
+            x = scheduler.step(output, t, x).prev_sample
+    images = pipeline.numpy_to_pil((x.clamp(-1, 1) / 2 + 0.5).permute(0, 2, 3, 1).numpy())
+images[0].save("sample.png")
+'''
+
+FLOW_PROGRAM = '''\
+"""Draws in {budget} steps with diffusers' {scheduler}, along a path that dpstride found."""
+
+from diffusers import DiffusionPipeline, {scheduler}
+
+MODEL = "folder-or-hub-id"  # the model that the path was found for
+{name} = {numbers}
+
+pipeline = DiffusionPipeline.from_pretrained(MODEL)
+pipeline.scheduler = {scheduler}.from_config(
+    pipeline.scheduler.config,
+{settings}
+)
+images = pipeline("a photograph of an astronaut riding a horse", {takes}={name}, num_inference_steps={budget}).images
+images[0].save("sample.png")
+'''
+
+# Euler along dx/dt, with the path's times as they are: the scheduler's own shift would move them.
+EULER_FLOW = InDiffusers(
+    scheduler="FlowMatchEulerDiscreteScheduler",
+    takes="sigmas",
+    settings={
+        "shift": "1.0",
+        "use_dynamic_shifting": "False",
+        "shift_terminal": "None",
+        "use_karras_sigmas": "False",
+        "use_exponential_sigmas": "False",
+        "use_beta_sigmas": "False",
+        "invert_sigmas": "False",
+        "stochastic_sampling": "False",
+    },
+)
+
+
+def diffusers_code(schedule: Schedule, sampler: Sampler | None = None) -> str:
+    """A Python program that draws with diffusers along the path, by the schedule's own sampler or another.
+
+    ``"ddim"`` becomes EulerDiscreteScheduler (of a rectified flow, FlowMatchEulerDiscreteScheduler), ``"dpmpp_2m"``
+    DPMSolverMultistepScheduler, ``"ancestral"`` with the posterior variance DDPMScheduler; what diffusers does not have is
+    refused.
+    """
+    name = sampler or schedule.sampler
+    flow = schedule.process.name == "rectified_flow"
+    form = _form(schedule, name, flow)
+    numbers = sigmas(schedule) if form.takes == "sigmas" else timesteps(schedule)
+    if form.takes == "sigmas" and not flow:
+        timesteps(schedule)  # only a discrete model has a scheduler of this kind
+        numbers = [*numbers, 0.0]
+    return (FLOW_PROGRAM if flow else PROGRAM).format(
+        budget=schedule.budget,
+        scheduler=form.scheduler,
+        takes=form.takes,
+        name=form.takes.upper(),
+        numbers=numbers,
+        settings="\n".join(f"    {key}={value}," for key, value in form.settings.items()),
+    )
+
+
+def _form(schedule: Schedule, name: Sampler, flow: bool) -> InDiffusers:
+    rule = find(name)
+    own = name == schedule.sampler
+    if flow and not rule.takes_eta:
+        raise ValueError(
+            f"diffusers' schedulers of rectified flows do not take the steps of {name!r}. Ask for the deterministic ones, "
+            "sampler='ddim' (--sampler ddim)."
+        )
+    if own and rule.takes_eta and schedule.eta > 0.0:
+        raise ValueError(
+            f"The schedule is for DDIM with eta = {schedule.eta:g}, which no scheduler of diffusers has on uneven steps. Use "
+            "DPStrideScheduler."
+        )
+    variance = schedule.options.get("variance", POSTERIOR)
+    if rule.takes_variance and variance != POSTERIOR:
+        raise ValueError(
+            f"The schedule's reverse variance is {variance!r:.80}, which no scheduler of diffusers has on uneven steps. Use "
+            "DPStrideScheduler, or ask for a deterministic sampler: sampler='ddim' or 'dpmpp_2m' (--sampler)."
+        )
+    if flow:
+        return EULER_FLOW
+    if rule.in_diffusers is None:
+        raise ValueError(f"No scheduler of diffusers takes the steps of {name!r}. Use DPStrideScheduler.")
+    return rule.in_diffusers
