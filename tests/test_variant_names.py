@@ -60,6 +60,7 @@ OTHER_MEANINGS = {
             "cli/evaluate.py",
             "cli/sample.py",
             "cli/sample_masked.py",
+            "report/compare.py",
             "cli/study.py",
             "racing/halving.py",
             "racing/outcome.py",

@@ -56,6 +56,8 @@ _HOME = {
     "score": "evaluate.likelihood",
     "compare": "evaluate.comparison",
     "Comparison": "evaluate.comparison",
+    "compare_runs": "report.compare",
+    "RunComparison": "report.compare",
     "sample": "evaluate.sampling",
     "Moments": "evaluate.frechet",
     "frechet_distance": "evaluate.frechet",
@@ -168,6 +170,8 @@ if TYPE_CHECKING:
     from .racing.outcome import Race as Race
     from .racing.run import tune as tune
     from .reading.limits import UnreadableFileError as UnreadableFileError
+    from .report.compare import RunComparison as RunComparison
+    from .report.compare import compare_runs as compare_runs
     from .schedule import Schedule as Schedule
     from .schedule import ScheduleFileError as ScheduleFileError
     from .schedule import ScheduleSet as ScheduleSet

@@ -20,6 +20,7 @@ from ..reading.text import one_line
 from ..runs.launched import launch_size
 from ..training.command import train_command
 from .check import check_command
+from .compare import compare_command
 from .completion import completion_command
 from .console import complain, say_warning
 from .demo import demo_command
@@ -65,6 +66,7 @@ for _command in (
     sample_command,
     study_command,
     report_command,
+    compare_command,
     models_command,
     export_command,
     train_command,

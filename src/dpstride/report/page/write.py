@@ -56,13 +56,13 @@ def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
 
 def page_text(document: Mapping[str, Any], sentence: str, table: str, layout: Layout = GAUSSIAN) -> str:
     """The whole page; ``sentence`` and ``table`` are for readers without scripts."""
-    style = "\n".join(map(_file, ("page.css", *layout.styles)))
+    style = "\n".join(map(part, ("page.css", *layout.styles)))
     script = (
-        "(() => {\n'use strict';\n" + "\n".join(map(_file, (*SHARED, *layout.scores, *layout.scripts))) + "\n})();\n"
+        "(() => {\n'use strict';\n" + "\n".join(map(part, (*SHARED, *layout.scores, *layout.scripts))) + "\n})();\n"
     )
-    policy = f"{POLICY}; style-src {_hash(style)}; script-src {_hash(script)}"
-    return Template(_file("frame.html")).substitute(
-        main=_file(layout.main),
+    policy = f"{POLICY}; style-src {source_hash(style)}; script-src {source_hash(script)}"
+    return Template(part("frame.html")).substitute(
+        main=part(layout.main),
         unit=layout.unit,
         title=html.escape(str(document["title"])),
         policy=html.escape(policy, quote=True),
@@ -80,9 +80,11 @@ def _json(document: Mapping[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _hash(text: str) -> str:
+def source_hash(text: str) -> str:
+    """A style or script as the page's policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 
 
-def _file(name: str) -> str:
+def part(name: str) -> str:
+    """A file of this folder."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,54 @@
+"""Stage 9. `dpstride compare`: several runs side by side."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from ..runs.folder import claimed
+from ..runs.lock import check_free
+from .console import emit
+from .options import output
+from .report import PATIENCE
+
+
+@click.command("compare", short_help="Held-out bits/dim of several runs side by side.")
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder to write a page, the table and a figure into.  [default: print the table only]",
+)
+@output
+def compare_command(folders: tuple[Path, ...], target: Path | None, as_json: bool, quiet: bool) -> None:
+    """Held-out bits/dim of several runs side by side, from their saved results: no network pass.
+
+    Each DIR is what `dpstride find`, `demo` or `study` wrote. Models, options and numbers of samples may differ; held-out
+    data may not: give `find` the same --heldout. Runs for samples are compared by `dpstride tune --also`.
+
+    \b
+    Examples:
+      dpstride compare out-eps out-v
+      dpstride compare runs/a runs/b runs/c -o side-by-side
+    """
+    from ..report.compare import compare_runs
+
+    for folder in folders:
+        if not folder.is_dir():
+            raise click.UsageError(f"{folder}: there is no such folder. Name those that `dpstride find` wrote.")
+        check_free(folder, PATIENCE)
+    if target is not None and any((target / name).exists() for name in ("schedules.json", "run.json")):
+        raise ValueError(f"{target}: holds results of its own, which these would be mixed with. Give another folder.")
+    compared = compare_runs(folders)
+    files: list[Path] = []
+    with nullcontext() if target is None else claimed(target):
+        if target is not None:
+            files = compared.save(target)
+    text = "\n".join([compared.sentence, "", compared.table(), "", *(f"Note: {note}" for note in compared.notes)])
+    if files:
+        text += "\n\nWritten: " + ", ".join(map(str, files))
+    emit(as_json, {**compared.to_dict(), "files": [str(path) for path in files]}, text.rstrip())
