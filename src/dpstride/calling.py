@@ -7,8 +7,9 @@ the caller's data or another call.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from .options import LEARNED_RANGE
 from .process import ForwardProcess
+from .runs.numbers import whole_number
 
 TimeInput = Literal["index0", "time", "rescaled"] | Callable[[int], float]
 PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -112,6 +114,23 @@ def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
             f"{tuple(output.shape)}.{hint}"
         )
     return output.detach()
+
+
+def sample_shape(shape: Any) -> tuple[int, ...]:
+    """Return one sample's shape as a tuple; ValueError unless it is one."""
+    rule = "shape must be the shape of one sample, without the batch, for example (3, 32, 32)"
+    if not isinstance(shape, Iterable) or isinstance(shape, str):
+        raise ValueError(f"{rule}, not {shape!r:.80}.")
+    return tuple(whole_number(n, f"{rule}, of whole numbers") for n in shape)
+
+
+def check_clip(clip: Any) -> None:
+    """Raise unless ``clip`` is None or a range."""
+    if clip is None:
+        return
+    pair = isinstance(clip, (tuple, list)) and len(clip) == 2 and all(isinstance(each, Real) for each in clip)
+    if not pair or not clip[0] < clip[1]:
+        raise ValueError(f"clip must be None or (low, high) with low < high, not {clip!r}.")
 
 
 def missing_axis(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:

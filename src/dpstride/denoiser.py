@@ -21,12 +21,15 @@ from .calling import (
     TimeInput,
     autocast_in_force,
     call,
+    check_clip,
     checked,
     is_out_of_memory,
     missing_axis,
+    sample_shape,
     time_table,
 )
 from .compiling import compiled
+from .devices import usable_device
 from .fingerprint import digest_of, name_of, parts_of, plain_parts
 from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance
 from .process import ForwardProcess
@@ -101,15 +104,14 @@ class Denoiser:
                 f"{int((process.f == 0.0).argmax())}, where x0_hat = (x_t - g eps)/f divides by zero. Use a network "
                 "that predicts x0, v or flow, or a grid that ends before pure noise."
             )
-        if clip is not None and not (isinstance(clip, (tuple, list)) and len(clip) == 2 and clip[0] < clip[1]):
-            raise ValueError(f"clip must be None or (low, high) with low < high, not {clip!r}.")
+        check_clip(clip)
         self.network = network
         self.process = process
         self.predicts: Predicts = predicts
         self.predicts_assumed = assumed
         self.variance: ModelVariance = variance
         self.clip = None if clip is None else (float(clip[0]), float(clip[1]))
-        self.shape = None if shape is None else tuple(int(n) for n in shape)
+        self.shape = None if shape is None else sample_shape(shape)
         self.trained_continuous = bool(trained_continuous)
         self.time_input: TimeInput = time_input
         self.name = name or name_of(network)
@@ -119,7 +121,7 @@ class Denoiser:
         parameters = [p for module in modules for p in module.parameters()]
         for module in modules:
             module.eval()
-        self.device = torch.device(device) if device is not None else parameters[0].device if parameters else _CPU
+        self.device = usable_device(device) if device is not None else parameters[0].device if parameters else _CPU
         floating = [p.dtype for p in parameters if p.dtype in PRECISIONS]
         self.dtype = dtype or (floating[0] if floating else None)
         self.algebra_dtype = torch.float32 if self.device.type == "mps" else torch.float64
@@ -207,10 +209,11 @@ class Denoiser:
 
     def to(self, device: str | torch.device) -> Denoiser:
         """The same on another device. Modules are moved; a function's own tensors are its author's to move."""
+        place = usable_device(device)
         for part in parts_of(self.network):
             if isinstance(part, torch.nn.Module):
-                part.to(device)
-        return self._with(self.process, torch.device(device))
+                part.to(place)
+        return self._with(self.process, place)
 
     def faster(self, *, compile: bool = False, autocast: torch.dtype | None = None) -> Denoiser:
         """The same, run faster: compiled with torch.compile, or where torch sees fit in a lower precision.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .options import DEFAULT_DECODER, DEFAULT_OBJECTIVE, SAMPLES, check_choice
+from .runs.arguments import check_kinds
 from .runs.numbers import whole_number
 from .schedule import ScheduleSet
 
@@ -63,6 +64,7 @@ def optimise(
     """
     from .statistics.estimate import estimate
 
+    check_kinds(optimise, denoiser=denoiser)
     check_request(denoiser, variance, decoder, max_budget)
     plan = _samples_plan(objective, band, sampler, eta)
     if tolerance is None:
@@ -133,6 +135,7 @@ def find(
     from .runs.folder import claimed
     from .runs.record import Run
 
+    check_kinds(find, output=output)
     wanted, folder = request_from(request), Path(output)
     how = Execution(seed, batch_size, progress, skip_nonfinite=skip_nonfinite)
     check_uses(wanted.objective, [*request, *(["skip_nonfinite"] if skip_nonfinite else [])])
@@ -158,6 +161,7 @@ def schedules_from(
     plan: SamplesPlan | None = None,
 ) -> ScheduleSet:
     """The best schedule of every budget from saved statistics, for bits/dim or by a ``plan`` for samples: no network pass."""
+    check_kinds(schedules_from, statistics=statistics)
     from .objectives.elbo import elbo_costs
     from .objectives.schedules import best_schedules
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ from .options import DEFAULT_SAMPLER, GIVEN, Sampler
 from .process import ARRAYS, FACTS, ForwardProcess
 from .reading.documents import read_json
 from .reading.limits import UnreadableFileError
-from .runs.numbers import spans
+from .runs.arguments import check_kinds
+from .runs.numbers import looked_up, spans
 from .runs.writing import write_json
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Schedule:
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        check_kinds(Schedule, process=self.process)
         object.__setattr__(self, "steps", check_path(self.steps, self.process.T))
         self.fitted.check(self.process.T)
 
@@ -164,6 +166,8 @@ class ScheduleSet:
     @classmethod
     def of(cls, schedules: Sequence[Schedule]) -> ScheduleSet:
         """A set from schedules of different budgets, of one process, one stride and one set of options."""
+        if isinstance(schedules, Schedule) or not isinstance(schedules, Iterable):
+            raise ValueError("ScheduleSet.of takes a list of schedules, even of one. Give [schedule].")
         if not schedules:
             raise ValueError("A ScheduleSet needs at least one schedule, but the list is empty.")
         first = schedules[0]
@@ -191,7 +195,7 @@ class ScheduleSet:
         return f"<ScheduleSet of {process}: {len(self)} schedules, of {spans(self.budgets)} steps>"
 
     def __getitem__(self, budget: int) -> Schedule:
-        if budget not in self.entries:
+        if looked_up(budget, "steps") not in self.entries:
             T = self.process.T
             more = (
                 ", or solve again for more budgets (max_budget=, --max-budget)"
@@ -245,13 +249,14 @@ class ScheduleSet:
 
     def within(self, tolerance: float) -> int:
         """The fewest steps within ``tolerance`` bits/dim of the best budget, as the choosing data predict it."""
-        if not tolerance >= 0.0:
+        if not (isinstance(tolerance, (int, float)) and tolerance >= 0.0):
             raise ValueError(f"The tolerance must be 0 or more bits/dim, not {tolerance!r}.")
         best = _number(self.entries[self.best_budget][1])
         return next(budget for budget in self.budgets if _number(self.entries[budget][1]) <= best + tolerance)
 
     def adopt(self, schedule: Schedule) -> Schedule:
         """``schedule`` (an even stride, say) with this set's options and fitted numbers, for a fair comparison."""
+        check_kinds(ScheduleSet.adopt, schedule=schedule)
         if not _same_process(schedule, self):
             raise ValueError("The schedule is on another process than this set; make it on schedules.process.")
         from dataclasses import replace
@@ -342,9 +347,14 @@ class ScheduleSet:
 
 def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
     """``steps`` as a tuple of ints that falls strictly to 0 from at most T, or a clear error."""
-    path = tuple(map(int, steps))
-    if path != tuple(steps):
-        raise ValueError(f"steps must be whole grid indices, not {list(steps)!r:.200}.")
+    try:
+        path = tuple(map(int, steps))
+    except (TypeError, ValueError):
+        path = None
+    if path is None or path != tuple(steps):
+        raise ValueError(
+            f"steps must be whole grid indices, not {steps!r:.200}. Give a list from the noise end down to 0."
+        )
     if len(path) < 2 or path[-1] != 0 or path[0] > T or any(map(operator.le, path, path[1:])):
         shown = ", ".join(map(str, path[:6])) + (", …" if len(path) > 6 else "")
         raise ValueError(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from .options import BEST, STRIDES, check_choice
 from .process import ForwardProcess
+from .runs.arguments import check_kinds
 from .runs.numbers import whole_number
 from .schedule import Schedule, ScheduleSet
 
@@ -60,7 +61,7 @@ def beside(schedules: ScheduleSet, stride: str, budget: int) -> Schedule:
 
 def even_stride(process: ForwardProcess, budget: int) -> Schedule:
     """Steps i·T/K, rounded half up, i = 1 … K."""
-    T, K = _check_budget(process, budget), int(budget)
+    T, K = _check_budget(process, budget, "even"), int(budget)
     return _stride(process, "even", _half_up(np.arange(1, K + 1) * T, K))
 
 
@@ -79,12 +80,14 @@ def quadratic_ddim_stride(process: ForwardProcess, budget: int) -> Schedule:
 
 def karras_stride(process: ForwardProcess, budget: int, rho: float = 7.0) -> Schedule:
     """σ_i = (σ_max^(1/ρ) + i/(K − 1) (σ_min^(1/ρ) − σ_max^(1/ρ)))^ρ, the grid's range cut to EDM's (Karras et al. 2022)."""
+    _check_budget(process, budget, "karras")
     low, high = _range(process)
     return _nearest(process, np.linspace(high ** (1.0 / rho), low ** (1.0 / rho), budget) ** rho, "karras")
 
 
 def log_snr_stride(process: ForwardProcess, budget: int) -> Schedule:
     """Even in log-SNR over the same range (Lu et al. 2022): σ in geometric progression, elsewhere called exponential."""
+    _check_budget(process, budget, "log_snr")
     low, high = _range(process)
     return _nearest(process, np.geomspace(high, low, budget), "log_snr")
 
@@ -95,6 +98,7 @@ def ays_stride(process: ForwardProcess, budget: int) -> Schedule:
     Its levels begin at that model's noise end and finish at its first step, so on another grid ln σ is stretched to have the
     same two ends there; as published it would begin a grid that goes to σ = 157 at 14.6.
     """
+    _check_budget(process, budget, "ays")
     low, high = _range(process)
     at = np.linspace(0.0, len(AYS) - 1.0, budget + 1)[:-1]
     share = (np.log(AYS) - np.log(AYS[-1])) / (np.log(AYS[0]) - np.log(AYS[-1]))
@@ -113,7 +117,7 @@ RULES = {
 
 
 def _quadratic(process: ForwardProcess, budget: int, name: str, tenths: int) -> Schedule:
-    T, K = _check_budget(process, budget), int(budget)
+    T, K = _check_budget(process, budget, name), int(budget)
     return _stride(process, name, _half_up(np.arange(1, K + 1) ** 2 * (tenths * T), 10 * K**2))
 
 
@@ -134,7 +138,8 @@ def _stride(process: ForwardProcess, name: str, ascending: npt.NDArray[np.int64]
     return Schedule(process, tuple(steps[::-1].tolist()), stride=name)
 
 
-def _check_budget(process: ForwardProcess, budget: int) -> int:
+def _check_budget(process: ForwardProcess, budget: int, name: str) -> int:
+    check_kinds(RULES[name].make, process=process)
     whole_number(budget, f"The budget must be a whole number of steps from 1 to T = {process.T}", 1, process.T)
     return process.T
 
@@ -149,8 +154,6 @@ def _range(process: ForwardProcess) -> tuple[float, float]:
 def _nearest(process: ForwardProcess, sigmas: Array, name: str) -> Schedule:
     """The path through the grid points nearest to falling ``sigmas`` in ln σ, the first at T, none visited twice."""
     T, K = process.T, sigmas.size
-    if not 1 <= K <= T:
-        raise ValueError(f"The budget must be a whole number of steps from 1 to T = {T}, not {K}.")
     nearest = 1 + np.abs(-0.5 * process.log_snr[None, 1:] - np.log(sigmas)[:, None]).argmin(axis=1)
     nearest[0] = T
     place = np.arange(K)[::-1]  # so many points must still fit below each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from .. import decoders
 from ..objectives.elbo import check_options
 from ..options import DEFAULT_DECODER, LEARNED_RANGE, CostOptions
 from ..process import ForwardProcess
+from ..runs.arguments import check_kinds
 from ..runs.execution import Execution
 from ..runs.numbers import whole_number
 from ..statistics.artefact import Statistics
@@ -116,6 +117,7 @@ def estimate_adaptively(
     """
     from ..statistics.data import Samples
 
+    check_kinds(estimate_adaptively, denoiser=denoiser)
     how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     options = check_options(denoiser.process, denoiser.variance, variance, decoder)
     wanted = check_budgets(budgets, denoiser.process.T, decoder)
@@ -274,13 +276,13 @@ def check_budgets(
     if budgets is None:
         largest = T if max_budget is None else min(T, max_budget)
         return tuple(budget for budget in BUDGETS if budget <= largest) or (largest,)
-    chosen = tuple(sorted(set(budgets)))
-    whole = all(isinstance(K, (int, np.integer)) and not isinstance(K, bool) for K in chosen)
-    if not chosen or not whole or not least <= chosen[0] <= chosen[-1] <= T:
-        raise ValueError(
-            f"budgets must be whole numbers of steps between {least} and T = {T}, at least one, not {budgets!r}."
-        )
-    return tuple(int(K) for K in chosen)
+    rule = f"budgets must be a list of whole numbers of steps between {least} and T = {T}, at least one"
+    if isinstance(budgets, str) or not isinstance(budgets, Iterable):
+        raise ValueError(f"{rule}, not {budgets!r:.80}.")
+    chosen = sorted({whole_number(K, rule, least, T) for K in budgets})
+    if not chosen:
+        raise ValueError(f"{rule}, not {budgets!r:.80}.")
+    return tuple(chosen)
 
 
 def _check_max_steps(max_steps: int, T: int) -> int:

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from ..fingerprint import parts_of
+from ..runs.arguments import check_kinds
 from ..runs.numbers import check_batch_size, check_seed
 from ..statistics.data import Samples
 from .compare import SIGMAS, Difference, area, paired
@@ -51,6 +52,7 @@ def check(
         data_range: as `estimate` takes it.
         progress: show a progress bar (only ever on a terminal).
     """
+    check_kinds(check, denoiser=denoiser)
     seed, batch_size = check_seed(seed), check_batch_size(batch_size)
     gathered = Samples.read(data, None, data_range)
     order = np.random.default_rng(seed).permutation(len(gathered))

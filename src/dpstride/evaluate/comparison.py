@@ -20,6 +20,7 @@ from ..options import BEST, COMPARED_STRIDES, CostOptions
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
+from ..runs.arguments import check_kinds
 from ..runs.writing import write_json
 from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
@@ -165,6 +166,7 @@ def usual_budgets(T: int, wanted: Sequence[int] = TABLE_BUDGETS) -> list[int]:
 
 def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics."""
+    check_kinds(compare, schedules=schedules, heldout=heldout)
     heldout.check_process(schedules.process)
     check_provenance(schedules)
     options = CostOptions.from_dict(schedules.options)

@@ -41,4 +41,6 @@ def _closeness(a: Array, b: Array) -> Array:
 
 
 def _flat(samples: Any) -> Any:
+    if not hasattr(samples, "reshape") or not len(getattr(samples, "shape", ())):
+        raise ValueError(f"Samples must be a tensor or an array [samples, …], not {type(samples).__name__}.")
     return samples.reshape(len(samples), -1)

@@ -28,6 +28,7 @@ from ..objectives.elbo import check_options, fitted_numbers, heldout_costs
 from ..objectives.step_costs import CostTable, standard_error
 from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostChoice, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
+from ..runs.arguments import check_kinds, check_names
 from ..runs.execution import Execution
 from ..runs.storage import Arrays
 from ..runs.workers import in_threads
@@ -77,6 +78,8 @@ def bits_per_dim(
     ``variance``, ``decoder`` and ``cdf`` default to the schedule's own; a hand-made stride has none, and then the model's
     variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.
     """
+    check_kinds(bits_per_dim, denoiser=denoiser, schedule=schedule)
+    check_names(bits_per_dim, chosen, CostChoice)
     how = Execution(seed, batch_size, progress)
     process = denoiser.process
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
@@ -131,6 +134,9 @@ def score(
     variance and the `upper` decoder are used; `ScheduleSet.adopt` gives it those of a set. Fitted numbers come from the
     schedule, never from the data scored here.
     """
+    check_kinds(score, heldout=heldout)
+    if isinstance(schedules, Schedule):
+        raise ValueError("score takes several schedules, and was given one. Give [schedule].")
     tables: dict[tuple[CostOptions, int | None], CostTable] = {}
     results = []
     for schedule in schedules:

@@ -17,6 +17,7 @@ from .. import samplers, variances
 from ..denoiser import Denoiser
 from ..fitted import Fitted
 from ..options import Sampler, Variance
+from ..runs.arguments import check_kinds
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..runs.storage import Arrays
 from ..runs.workers import in_threads
@@ -56,6 +57,7 @@ def sample(
         eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance); None is the schedule's own, else 0.
         progress: show a progress bar (only ever on a terminal).
     """
+    check_kinds(sample, denoiser=denoiser, schedule=schedule)
     check_batch_size(batch_size)
     whole_number(n, "n must be a whole number of samples, at least 1")
     chain = Chain.along(denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)

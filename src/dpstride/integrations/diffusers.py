@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
+from ..devices import usable_device
 from ..options import LEARNED_RANGE, POSTERIOR, ModelVariance
 from ..reading.documents import read_json
 from .folders import OWN, UNUSED, check_index, clean_pipeline
@@ -73,9 +74,10 @@ def load_diffusers(
         **options: guidance_scale, variance, overrides, negative_prompt, latents, sample_size and T, see `Options`.
     """
     diffusers = require_diffusers("Reading a diffusers pipeline")
+    place = None if device is None else usable_device(device)  # before gigabytes are read
     pipeline, name = _pipeline(diffusers, source, dtype)
-    if device is not None:
-        pipeline = pipeline.to(device)
+    if place is not None:
+        pipeline = pipeline.to(place)
     chosen = Options(name=name, **options)
     if isinstance(source, diffusers.DiffusionPipeline):
         return _load(pipeline, chosen)

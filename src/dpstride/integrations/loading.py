@@ -82,7 +82,8 @@ def loaded_from(result: Any) -> LoadedModel | MaskedSource:
     found = result if isinstance(result, LoadedModel) else source_of(result)
     if found is None:
         raise UnsupportedModelError(
-            f"A model must be a dpstride.Denoiser, a LoadedModel or a dpstride.MaskedDenoiser, not {type(result).__name__}."
+            "The model comes first, then the data. It must be a dpstride.Denoiser, a LoadedModel or a dpstride.MaskedDenoiser, "
+            f"not {type(result).__name__}."
         )
     return found
 

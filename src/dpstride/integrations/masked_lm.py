@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from ..devices import usable_device
 from ..masked.denoiser import MaskedDenoiser
 from ..masked.tokens import Tokens
 from ..reading.limits import UnreadableFileError
@@ -99,7 +100,7 @@ def load_masked_lm(
         has_tokenizer = any((copy / "tokenizer").iterdir())
         tokenizer = _load(root, transformers.AutoTokenizer, copy / "tokenizer") if has_tokenizer else None
     if device is not None:
-        model = model.to(device)
+        model = model.to(usable_device(device))
     mask = _token("mask_token", mask_token, tokenizer, root)
     pad = pad_token if pad_token is not None else getattr(tokenizer, "pad_token_id", None)
     most = _longest(model, tokenizer)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..denoiser import Denoiser
+from ..devices import usable_device
 from ..options import LEARNED_RANGE, POSTERIOR, UPPER, ModelVariance
 from ..process import ForwardProcess
 from ..reading.checkpoints import read_checkpoint
@@ -52,12 +53,13 @@ def load_openai(
         preset_repository, line = preset_flags(preset)
         repository = repository or preset_repository
     repository = repository or "improved-diffusion"
+    place = usable_device("cpu" if device is None else device)
     # A later flag replaces an earlier one of the same name, so a preset can be adjusted.
     parsed = OpenAIFlags.parse(f"{line} {flags}", repository, more_flags)
     state = checkpoint if isinstance(checkpoint, Mapping) else _read(Path(checkpoint))
     process, variance = _process(parsed), _variance(parsed)
     try:
-        network = _network(parsed, state).to(device or "cpu")
+        network = _network(parsed, state).to(place)
     except UnsupportedModelError as error:
         if isinstance(checkpoint, Mapping):
             raise

@@ -20,7 +20,7 @@ from .. import __version__
 from ..options import GIVEN
 from ..reading.documents import read_json
 from ..reading.limits import UnreadableFileError
-from ..runs.numbers import spans
+from ..runs.numbers import looked_up, spans
 from ..runs.writing import write_json
 from ..schedule import ScheduleFileError, check_path, finite, path_from_json, path_to_json
 from .process import scale_counts
@@ -146,7 +146,7 @@ class MaskedScheduleSet:
         return f"<MaskedScheduleSet for {self.length} tokens: {len(self)} schedules, of {spans(self.budgets)} rounds>"
 
     def __getitem__(self, budget: int) -> MaskedSchedule:
-        if budget not in self.entries:
+        if looked_up(budget, "rounds") not in self.entries:
             raise ValueError(
                 f"There is no schedule of {budget} rounds here; there are those of {spans(self.budgets)}. Ask for one of them, "
                 "or solve again for more (max_budget=)."

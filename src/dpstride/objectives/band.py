@@ -46,6 +46,7 @@ from ..options import (
     check_choice,
 )
 from ..process import ForwardProcess
+from ..runs.arguments import check_kinds
 from ..solver.costs import Lines
 from ..statistics.artefact import Statistics
 from .elbo import elbo_costs, provenance_of
@@ -166,6 +167,7 @@ def band_costs(
 
     Of paths with equal cost, such as those that differ below the band alone, the solver takes that with the smallest s first.
     """
+    check_kinds(band_costs, statistics=statistics)
     chosen = Band(exponent, *_ends(band), cap=cap, evenness=evenness)
     deviation = data_deviation(statistics)
     costs: Lines | Array

@@ -21,6 +21,7 @@ from .. import decoders, variances
 from ..fitted import Fitted
 from ..options import BEST, DEFAULT_DECODER, Decoder, Variance
 from ..process import ForwardProcess
+from ..runs.arguments import check_kinds
 from ..schedule import Schedule
 from ..solver import solve
 from ..statistics.artefact import Statistics
@@ -155,6 +156,7 @@ def refine_schedule(
 
     Its schedule is on a process of its own, so the model goes there: ``denoiser.on_grid(refined.schedule.process)``.
     """
+    check_kinds(refine_schedule, statistics=statistics)
     costs = continuous_costs(statistics, variance, decoder)
     return refine_path(costs, solve(costs.grid, budget).path(budget))
 

@@ -13,6 +13,7 @@ from .. import decoders, variances
 from ..fitted import Fitted
 from ..options import DEFAULT_CDF, DEFAULT_DECODER, LEARNED_RANGE, VARIANCES, Cdf, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
+from ..runs.arguments import check_kinds
 from ..statistics.artefact import Statistics
 from .engine import ElboEngine
 from .step_costs import StepCosts
@@ -35,6 +36,7 @@ def elbo_costs(
             statistics; by default `optimal` options are fitted here.
         cdf: "exact", or "tanh" for comparing with improved-diffusion's figures.
     """
+    check_kinds(elbo_costs, statistics=statistics)
     options = check_options(statistics.process, statistics.model["variance"], variance, decoder, cdf=cdf)
     process = statistics.process
     if fitted is not None:

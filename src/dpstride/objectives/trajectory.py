@@ -29,6 +29,7 @@ import numpy.typing as npt
 from .. import samplers
 from ..options import DEFAULT_ODE_SAMPLER, ODE_SAMPLERS, OdeSampler, check_choice
 from ..process import ForwardProcess
+from ..runs.arguments import check_kinds
 from ..schedule import ScheduleSet
 from ..statistics.trajectory_artefact import Trajectory
 from .schedules import best_schedules
@@ -53,6 +54,7 @@ def trajectory_costs(
         weight: how an error at s counts at the end of the path.
         combine: deprecated. "norms" adds square roots of the costs, which chose worse paths.
     """
+    check_kinds(trajectory_costs, trajectory=trajectory)
     check_choice("sampler", sampler, ODE_SAMPLERS)
     process, deviation, triples = trajectory.process, trajectory.deviation, None
     if samplers.find(sampler).remembers:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..finding.inputs import Asked, load_gaussian, shared_note, split
 from ..options import DEFAULT_OBJECTIVE, SAMPLES, STRIDES
+from ..runs.arguments import check_kinds
 from ..runs.execution import Execution
 from ..runs.folder import Needed, claimed
 from ..runs.numbers import check_batch_size, check_seed, whole_number
@@ -61,6 +62,7 @@ def tune(
         say: called with a line of text about what is done; nothing is said when None.
         **wish: what is asked for, see `dpstride.racing.run.Wish`: sampler, eta, variance, features, budgets, samples, and more.
     """
+    check_kinds(tune, output=output)
     asked, folder, how = (
         Wish.of(wish),
         Path(output),

@@ -8,11 +8,21 @@ from numbers import Integral
 from typing import Any
 
 
-def whole_number(value: Any, rule: str, least: int = 1, most: float = math.inf) -> int:
+def whole_number(value: Any, rule: str, least: float = 1, most: float = math.inf) -> int:
     """Return ``value`` as an int, if it is a whole number from ``least`` to ``most``; else raise with the ``rule``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
         raise ValueError(f"{rule}, not {value!r:.80}.")
     return int(value)
+
+
+def looked_up(key: Any, unit: str) -> int:
+    """Return the number of steps (the ``unit``) by which one schedule of a set is looked up, or raise."""
+    if isinstance(key, slice):
+        raise ValueError(
+            f"Schedules are looked up by one number of {unit} at a time, not by a slice. Take [schedules[K] for K in …], or "
+            "list(schedules) for all."
+        )
+    return whole_number(key, f"Schedules are looked up by a whole number of {unit}, as in schedules[8]", -math.inf)
 
 
 def check_seed(seed: Any) -> int:

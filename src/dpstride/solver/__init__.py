@@ -14,7 +14,7 @@ beside this one, one per kind of costs:
 
 from __future__ import annotations
 
-import operator
+import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..options import BEST
-from ..runs.numbers import spans
+from ..runs.numbers import spans, whole_number
 from .costs import Costs, Lines
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Solution:
         return solution_html(self)
 
     def _checked_budget(self, budget: int) -> int:
-        K = operator.index(budget)
+        K = whole_number(budget, "A budget must be a whole number of steps", -math.inf)
         if not 1 <= K <= self.max_budget:
             reason = f"T = {self.T}" if self.max_budget == self.T else f"max_budget = {self.max_budget} was solved for"
             raise ValueError(
@@ -173,6 +173,11 @@ def solve(costs: Costs | Lines | ArrayLike, max_budget: int | None = None, progr
         return _solve_lines(lines, max_budget, table)
     pairs, triples = (None, None) if table is None else (table.pairs, table.triples)
     first_s = 0 if pairs is None else 1
+    if table is None and np.asarray(costs).dtype == object:
+        raise ValueError(
+            f"solve takes costs of steps, not a {type(costs).__name__}. Give what elbo_costs(statistics) returns, Lines, or an "
+            "array L[t, s]."
+        )
     L = _checked_table(costs if table is None else table.L, "L", first_s)  # type: ignore[arg-type]
     T = L.shape[0] - 1
     if pairs is not None:
@@ -291,7 +296,7 @@ def _checked_row(values: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def _checked_max_budget(max_budget: int | None, T: int) -> int:
-    K = T if max_budget is None else operator.index(max_budget)
+    K = T if max_budget is None else whole_number(max_budget, "max_budget must be a whole number of steps", -math.inf)
     if not 1 <= K <= T:
         raise ValueError(
             f"max_budget must lie between 1 and T = {T}, but is {K}. A path has at most one step per grid step."

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from ..denoiser import Denoiser
+from ..runs.arguments import check_kinds
 from ..runs.behaviour import Behaviour
 from ..runs.execution import Execution
 from ..runs.identity import OtherWorkError, check_identity
@@ -90,6 +91,7 @@ def estimate(
             listed in ``Statistics.data["skipped"]``; the result is that of the other samples with their own noise. Ranges
             of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
     """
+    check_kinds(estimate, denoiser=denoiser)
     indices = renamed("estimate", "indices", indices, steps=steps)
     gathered = Samples.read(data, samples, data_range)
     execution = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)

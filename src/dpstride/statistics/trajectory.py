@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process import ForwardProcess
+from ..runs.arguments import check_kinds
 from ..runs.behaviour import Behaviour
 from ..runs.identity import check_identity
 from ..runs.numbers import check_batch_size, check_seed, whole_number
@@ -97,6 +98,7 @@ def estimate_trajectory(
     from .data import check_conditioning, tensors_in_conditioning
     from .probes import probe_on_noise
 
+    check_kinds(estimate_trajectory, denoiser=denoiser)
     whole_number(samples, "samples must be a whole number of at least 1")
     check_batch_size(batch_size)
     if denoiser.shape is None:

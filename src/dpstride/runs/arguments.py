@@ -1,0 +1,90 @@
+"""Arguments of a wrong kind: two that were swapped, a network where its Denoiser is meant, a set where one schedule is.
+
+A function's annotations say what its arguments must be, so that verbs only name those that a user may get wrong. Classes are
+looked up by name: what is not imported yet cannot have been given.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..reading.hints import hint
+
+_PACKAGE = __package__.partition(".")[0]
+PATH = "str | os.PathLike[str]"
+# The module of every class that an argument must be of.
+HOMES = {
+    "Denoiser": "denoiser",
+    "ForwardProcess": "process",
+    "Schedule": "schedule",
+    "ScheduleSet": "schedule",
+    "Statistics": "statistics.artefact",
+    "Trajectory": "statistics.trajectory_artefact",
+}
+
+
+def check_kinds(verb: Callable[..., Any], **arguments: Any) -> None:
+    """Raise unless every argument of ``verb`` is what its annotation says; the error has the order of all arguments."""
+    for name, value in arguments.items():
+        kind = verb.__annotations__[name]
+        if is_kind(value, kind):
+            continue
+        wanted = {PATH: "a path", "Statistics": "Statistics"}.get(kind, f"a {kind}")
+        raise ValueError(
+            f"{verb.__name__}: {name} must be {wanted}, not {_described(value)}. The order is "
+            f"{verb.__name__}({_order(verb)}).{_remedy(name, kind, value)}"
+        )
+
+
+def check_names(verb: Callable[..., Any], given: Iterable[str], known: type) -> None:
+    """Raise unless every further keyword that ``verb`` was given is one that a typed dict knows."""
+    names = list(known.__annotations__)
+    for name in given:
+        if name not in names:
+            raise TypeError(
+                f"{verb.__name__} has no argument {name!r}.{hint(name, names)} Further ones are {', '.join(names)}."
+            )
+
+
+def is_kind(value: object, kind: str) -> bool:
+    """Return whether ``value`` is what an annotation asks for."""
+    if kind == PATH:
+        return isinstance(value, (str, os.PathLike))
+    home = sys.modules.get(f"{_PACKAGE}.{HOMES[kind]}")
+    return home is not None and isinstance(value, getattr(home, kind))
+
+
+def _order(verb: Callable[..., Any]) -> str:
+    parameters = inspect.signature(verb).parameters.values()
+    return ", ".join(
+        each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD and each.name != "self"
+    )
+
+
+def _described(value: object) -> str:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return f"{value!r:.80}"
+    return f"a {type(value).__name__}"
+
+
+def _remedy(name: str, kind: str, value: Any) -> str:
+    """The way from what was given to what is meant, where there is one."""
+    inner = getattr(value, name, None)
+    if inner is not None and is_kind(inner, kind):
+        return f" Give its .{name}."
+    match kind:
+        case "Denoiser" if callable(value) and not isinstance(value, type):
+            return " Make one of a network: Denoiser(network, process, predicts=…)."
+        case "Schedule" if is_kind(value, "ScheduleSet"):
+            return f" Choose one of the set, for example schedules[{value.budgets[len(value.budgets) // 2]}]."
+        case "Schedule" if isinstance(value, (int, list, tuple)):
+            return " Take schedules[K] of a set, or make one: even_stride(process, K), or Schedule(process, steps)."
+        case "ScheduleSet" if is_kind(value, "Schedule"):
+            return " Make a set of it: ScheduleSet.of([schedule])."
+        case "Statistics":
+            return " estimate(denoiser, data) returns them, and Statistics.load(file) reads them."
+    return ""
