@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hostile_files import tensor_program
+from model_files import make_characters, read_characters
 from PIL import Image
 
 import dpstride
@@ -147,6 +148,17 @@ def write_old_pt_that_asks_for_4_gib(path: Path) -> None:
     path.write_bytes(b"\x80\x02X\xfe\xff\xff\xffa")
 
 
+def write_wide_characters(folder: Path, layers: int = 2) -> None:
+    """A model of characters of a few kilobytes whose description asks for gigabytes of weights."""
+    make_characters(folder)
+    facts = json.loads((folder / "dpstride.json").read_text())
+    (folder / "dpstride.json").write_text(json.dumps(facts | {"width": 8192, "layers": layers}))
+
+
+def write_deep_characters(folder: Path) -> None:
+    write_wide_characters(folder, layers=256)
+
+
 BOMBS: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], Any]]] = {
     "a.npz": (write_npz_bomb, "decompression bomb", dpstride.read_data),
     "lying.npz": (write_lying_npz, "decompression bomb", dpstride.read_data),
@@ -161,6 +173,8 @@ BOMBS: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], Any]]] = {
     "a.safetensors": (write_huge_safetensors, "not a whole safetensors file", dpstride.read_data),
     "b.safetensors": (write_huge_safetensors_header, "not a whole safetensors file", dpstride.read_data),
     "statistics": (write_huge_safetensors, "safetensors", dpstride.Statistics.load),
+    "wide characters": (write_wide_characters, "Missing key|size mismatch", read_characters),
+    "deep characters": (write_deep_characters, "256 layers are said of weights of", read_characters),
 }
 
 

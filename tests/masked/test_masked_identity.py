@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from joints import markov
 from torch import Tensor
 
 import dpstride
-from dpstride import MaskedDenoiser, MaskedStatistics
+from dpstride import MaskedDenoiser, MaskedStatistics, StatisticsFileError
+from dpstride.masked.costs import score_masked
 from dpstride.masked.spots import draw
 from dpstride.runs.identity import OtherWorkError
 
@@ -99,3 +101,29 @@ def test_every_known_place_can_be_drawn_and_no_other() -> None:
     known[2, 1:3] = known[4, 4] = known[5] = True
     drawn = {place for _ in range(100) for place in zip(*map(list, draw(known, 4)), strict=True)}
     assert drawn == set(zip(*map(list, np.nonzero(known)), strict=True))
+
+
+@pytest.mark.attack("files that take memory, time or other files")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sizes": 2**62}, r"sizes must be whole numbers from 1 to 2,147,483,648"),
+        ({"nats": 1e308}, r"costs must be finite and not negative, and at most 1e\+100 nats"),
+    ],
+)
+def test_statistics_whose_numbers_overflow_are_refused(change: dict[str, float], message: str, tmp_path: Path) -> None:
+    found = estimate(honest)
+    replace(found, **{name: getattr(found, name) * 0 + value for name, value in change.items()}).save(
+        tmp_path / "made up"
+    )
+    with pytest.raises(StatisticsFileError, match=message):
+        MaskedStatistics.load(tmp_path / "made up")
+
+
+@pytest.mark.attack("files that take memory, time or other files")
+@pytest.mark.parametrize("number", [2**60, -(2**60)])
+def test_numbers_of_sequences_take_no_memory(number: int) -> None:
+    found = estimate(honest)
+    schedules = dpstride.masked_schedules(found)
+    same = score_masked(found, schedules[3])
+    assert score_masked(replace(found, sequence=found.sequence + number), schedules[3]) == same

@@ -160,7 +160,8 @@ def score_masked(statistics: MaskedStatistics, schedule: MaskedSchedule | Binomi
 
 def mean_bits(nats: Array, tokens: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64]) -> tuple[float, float]:
     """Bits per token of samples with so many nats and tokens [N], and the standard error: sequences are independent."""
-    totals, weights = (np.asarray(np.bincount(sequence, each), dtype=np.float64) for each in (nats, tokens))
+    _, place = np.unique(sequence, return_inverse=True)  # numbers of sequences may be of any size
+    totals, weights = (np.asarray(np.bincount(place, each), dtype=np.float64) for each in (nats, tokens))
     totals, weights = totals[weights > 0.0], weights[weights > 0.0]
     return float(totals.sum() / weights.sum()) / LN2, standard_error(totals / weights, weights) / LN2
 

@@ -21,6 +21,7 @@ Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 FORMAT = "dpstride-masked-statistics"
 FORMAT_VERSION = 1
+MOST_NATS, MOST_TOKENS = 1e100, 1 << 31  # of a sample in a file: more overflows sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +140,10 @@ def _from_arrays(arrays: Arrays, metadata: dict[str, Any]) -> MaskedStatistics:
     N = len(sizes)
     if nats.shape != (process.T + 1, N) or sequence.shape != (N,) or sizes.ndim != 1 or N == 0:
         raise ValueError("its arrays have shapes that do not belong together")
-    if nats.dtype != np.float64 or not np.isfinite(nats).all() or nats.min() < 0.0:
-        raise ValueError("costs must be finite and not negative")
-    if {sizes.dtype.kind, sequence.dtype.kind} != {"i"} or sizes.min() < 1:
-        raise ValueError("sizes must be whole numbers of at least 1")
+    if nats.dtype != np.float64 or not np.isfinite(nats).all() or nats.min() < 0.0 or nats.max() > MOST_NATS:
+        raise ValueError(f"costs must be finite and not negative, and at most {MOST_NATS:g} nats")
+    if {sizes.dtype.kind, sequence.dtype.kind} != {"i"} or sizes.min() < 1 or sizes.max() > MOST_TOKENS:
+        raise ValueError(f"sizes must be whole numbers from 1 to {MOST_TOKENS:,}")
     if not isinstance(metadata["identity"], dict) or not isinstance(metadata["identity"].get("model", {}), dict):
         raise ValueError("its identity must be an object")
     return MaskedStatistics(process, nats, sizes.astype(np.int64), sequence.astype(np.int64), metadata["identity"])

@@ -26,6 +26,7 @@ from dpstride.runs.writing import atomic, write_json
 ALPHABET = " abcdefghijklmnopqrstuvwxyz.,;:!?'-"
 DESCRIPTION, WEIGHTS = "dpstride.json", "model.safetensors"
 FORMAT = "dpstride-masked-model-1"
+FEW = 64  # layers that are built whatever the weights
 LIMITS = {"length": 65_536, "width": 8192, "layers": 256, "heads": 256}
 
 
@@ -164,10 +165,15 @@ def load_characters(folder: str | Path, name: str | None = None) -> MaskedDenois
             "Name the model folder of a `dpstride train masked`."
         )
     try:
-        network = CharacterTransformer(Architecture(**{size: facts.get(size) for size in LIMITS}))  # type: ignore[arg-type]
-        network.load_state_dict(load_file(folder / WEIGHTS))
+        weights = {key: value.float() for key, value in load_file(folder / WEIGHTS).items()}
+        architecture = Architecture(**{size: facts.get(size) for size in LIMITS})  # type: ignore[arg-type]
+        if architecture.layers > max(FEW, len(weights)):
+            raise ValueError(f"{architecture.layers} layers are said of weights of {len(weights)} tensors")
+        with torch.device("meta"):  # no memory for sizes that are only said; the weights bring their own
+            network = CharacterTransformer(architecture)
+        network.load_state_dict(weights, assign=True)
     except (ValueError, RuntimeError, SafetensorError, OSError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UnreadableFileError(f"{folder}: not a whole model ({line}). Export it again.") from error
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise UnreadableFileError(f"{folder}: not a whole model ({words:.200}). Export it again.") from error
     length = network.architecture.length
     return MaskedDenoiser(network, len(ALPHABET), len(ALPHABET), length, name=name or folder.name)
