@@ -83,6 +83,12 @@ from .report import run_of
     help="Samples of those candidates that come to the last round.",
 )
 @click.option(
+    "--polish",
+    is_flag=True,
+    help="Then move single times of the winners' paths as long as samples surely come closer: pays with solvers that "
+    "remember, and takes about as much again.",
+)
+@click.option(
     "--reference-steps",
     type=click.IntRange(min=1),
     help="Even steps that count as all of them.  [default: 128, at most]",
@@ -122,6 +128,7 @@ def tune_command(
     features: str | None,
     samples: int,
     race_samples: int,
+    polish: bool,
     reference_steps: int | None,
     within: float | None,
     evaluations: int | None,
@@ -169,6 +176,7 @@ def tune_command(
         samples=samples,
         race_samples=race_samples,
         first_samples=min(64, race_samples),
+        polish=polish,
         reference=reference_steps,
         within=within,
         evaluations=_limit(loaded.denoiser, evaluations, seconds, batch_size),

@@ -24,6 +24,7 @@ from .halving import Heat, Purse, counts, race
 from .halving import expected as expected_race
 from .measure import Features, Measure
 from .outcome import Race
+from .polish import POLISHED, polish, tries
 from .sampling import BuiltIn, Sampling
 from .variance import closest, race_variances, rivals
 from .wish import MOST_REFERENCE, Wish
@@ -87,6 +88,8 @@ class Event:
         drawn = expected_race(CANDIDATES + len(wish.also), rounds)
         drawn += wish.race_samples * max(0, len(rivals(self.denoiser, self.sampling, wish.variance)) - 1)
         raced = drawn * sum(self.budgets)
+        if wish.polish:
+            raced += wish.race_samples * sum(tries(K) * K for K in self.budgets)
         final = expected_finish(wish.samples, self.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
         each = self.sampling.cost.step * self.denoiser.passes
         return raced * each, final * each
@@ -129,10 +132,11 @@ class Event:
             heats = event._race(arena, field, base, purse)
             winners = {heat.budget: field.named(heat.winner) for heat in heats}
             base, variances = event._variance(arena, statistics, base, winners, purse)
-            schedules = event._schedules(base, field, winners)
+            paths, polished = event._polish(arena, base, winners, purse)
+            schedules = event._schedules(base, field, winners, paths)
             pulse.doing("Measuring the winners again")
             found = event._finish(field, base, schedules, heats, purse)
-            return event._write(replace(found, variances=variances))
+            return event._write(replace(found, variances=variances, polished=polished))
 
     # --- the parts -----------------------------------------------------------------------------------------------------
 
@@ -214,13 +218,29 @@ class Event:
         self.say(f"Variance: {closest(heats)} is the closest along the winners' paths, of {', '.join(sets)}")
         return sets[closest(heats)], heats
 
-    def _schedules(self, base: ScheduleSet, field: Field, winners: dict[int, Candidate]) -> ScheduleSet:
-        """The schedule of every number of steps: of the winners, and between them."""
+    def _polish(
+        self, arena: Arena, base: ScheduleSet, winners: dict[int, Candidate], purse: Purse
+    ) -> tuple[dict[int, tuple[int, ...]], tuple[Heat, ...]]:
+        """Paths that polishing moved, by budget, and how far each came."""
+        paths, heats = {}, []
+        for K, candidate in winners.items() if self.wish.polish else ():
+            start = base.adopt(Schedule(base.process, candidate.path(K)))
+            found, heat = polish(arena, start, candidate.name, self.wish.race_samples, purse)
+            if found is not start:
+                paths[K] = found.steps
+            self.say(f"{K} steps: polishing {'moved' if K in paths else 'did not move'} the path of {candidate.name}")
+            heats.append(heat)
+        return paths, tuple(heats)
+
+    def _schedules(
+        self, base: ScheduleSet, field: Field, winners: dict[int, Candidate], polished: dict[int, tuple[int, ...]]
+    ) -> ScheduleSet:
+        """The schedule of every number of steps: of the winners, polished or not, and between them."""
         chosen = {K: between(winners, field, K) for K in range(1, max(winners) + 1)}
-        names = {str(K): candidate.name for K, candidate in chosen.items()}
+        names = {str(K): candidate.name + (POLISHED if K in polished else "") for K, candidate in chosen.items()}
         return ScheduleSet(
             process=field.process,
-            entries={K: (candidate.path(K), None, None) for K, candidate in chosen.items()},
+            entries={K: (polished.get(K) or candidate.path(K), None, None) for K, candidate in chosen.items()},
             stride=OURS,
             options=base.options,
             fitted=base.fitted,

@@ -41,6 +41,7 @@ class Race:
         notes: what would mislead a reader of the numbers alone.
         files: everything that was written.
         variances: the race of reverse variances along the winners' paths, for a sampler that takes one.
+        polished: the winners' paths beside what polishing made of them, by the distances that chose.
         real: the first few real data, uint8 [m, C, H, W], where they are images.
     """
 
@@ -54,6 +55,7 @@ class Race:
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     variances: tuple[Heat, ...] = ()
+    polished: tuple[Heat, ...] = ()
     real: Any = ()
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class Race:
     @property
     def findings(self) -> tuple[str, ...]:
         """All notes: of how the race ended, of how the final measurement compares with even steps, and others."""
-        return (*self._of_heats(), *self._of_even(), *self.notes)
+        return (*self._of_heats(), *self._of_polish(), *self._of_even(), *self.notes)
 
     def _of_heats(self) -> list[str]:
         found = []
@@ -120,6 +122,14 @@ class Race:
                     f"At {heat.budget} steps the race did not tell its winner ({printable(heat.winner)}) from the "
                     f"runner-up{told}."
                 )
+        return found
+
+    def _of_polish(self) -> list[str]:
+        same = [heat.budget for heat in self.polished if heat.lead is None and not heat.stopped]
+        stopped = [heat.budget for heat in self.polished if heat.stopped]
+        found = [f"Polishing found no path that is surely closer at {_listed(same)}."] if same else []
+        if stopped:
+            found.append(f"Polishing was stopped at {_listed(stopped)}, because the evaluations allowed were used up.")
         return found
 
     def _of_even(self) -> list[str]:
@@ -182,6 +192,7 @@ class Race:
             "entries": [entry.to_dict() for entry in finish.entries.values()],
             "heats": [heat.to_dict() for heat in self.heats],
             "variances": [heat.to_dict() for heat in self.variances],
+            "polished": [heat.to_dict() for heat in self.polished],
             "evaluations": dict(self.evaluations),
             "notes": list(self.notes),
             "findings": list(self.findings),
@@ -209,6 +220,7 @@ class Race:
                 **{name: document[name] for name in ("sampler", "measure", "scale", "evaluations")},
                 notes=tuple(document["notes"]),
                 variances=tuple(Heat.from_dict(heat) for heat in document["variances"]),
+                polished=tuple(Heat.from_dict(heat) for heat in document.get("polished", ())),
             )
             race.check()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -250,7 +262,7 @@ class Race:
 
     def _distances(self) -> Iterator[tuple[float, float]]:
         """Every distance and difference, with its standard error."""
-        for heat in (*self.heats, *self.variances):
+        for heat in (*self.heats, *self.variances, *self.polished):
             for each in heat.rounds:
                 yield from each.distances.values()
             yield from () if heat.lead is None else (heat.lead,)

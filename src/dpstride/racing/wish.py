@@ -38,6 +38,7 @@ class Wish:
         reference: steps of the path that counts as all of them; at most 128 when None, T for all.
         within: difference from the reference's distance that counts as none; a tenth of that distance when None.
         evaluations: the most network evaluations to spend, two for each of a guided model; no limit when None.
+        polish: move single times of the winners' paths as long as samples surely come closer.
         choosing: samples of the data for the statistics behind the paths.
         real: samples of real data to measure by, for the race and for the final measurement each.
     """
@@ -55,6 +56,7 @@ class Wish:
     reference: int | None = None
     within: float | None = None
     evaluations: int | None = None
+    polish: bool = False
     choosing: int = 128
     real: int = 2048
 

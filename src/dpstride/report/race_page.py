@@ -117,6 +117,7 @@ def race_document(saved: SavedRace) -> dict[str, Any]:
         "heats": [
             *(_heat(heat, race.scale, "") for heat in race.heats),
             *(_heat(heat, race.scale, "Reverse variances along the winner of ") for heat in race.variances),
+            *(_heat(heat, race.scale, "Polish of the winner of ") for heat in race.polished),
         ],
         "spent": [[SPENT.get(part, printable(part, TEXT)), count] for part, count in race.evaluations.items()],
         "facts": [[name, printable(value, 2 * TEXT)] for name, value in _facts(saved)],
