@@ -78,9 +78,14 @@ def test_samples_are_those_of_sample_masked(folder: Path, order: str) -> None:
         (["own_ids:model", "ids.json", "-o", "a.png"], "are .txt or .npy, not '.png'"),
         (["letters", "letters.json", "-o", "a.txt", "--sampler", "ddim"], "--sampler: for diffusion of numbers"),
         (["letters", "letters.json", "-o", "a.txt", "--stride", "quadratic"], "of tokens there are dp and even"),
-        (["letters", "numbers.json", "-o", "a.txt"], "is not 'dpstride-masked-schedules'"),
-        (["fashion-simple", "numbers.json", "-o", "a.txt"], "are for masked diffusion of tokens"),
-        (["fashion-simple", "numbers.json", "-o", "a.png", "--order", "margin"], "are for masked diffusion of tokens"),
+        (["letters", "letters.json", "-o", "a.txt", "--seconds", "2"], "--seconds: for diffusion of numbers"),
+        (["fashion-simple", "letters.json", "-o", "a.txt"], "MODEL is a diffusion model of numbers"),
+        (["letters", "numbers.json", "-o", "a.png"], "is a masked diffusion model of tokens"),
+        (["fashion-simple", "numbers.json", "-o", "a.txt"], "are for unmasking schedules of tokens"),
+        (
+            ["fashion-simple", "numbers.json", "-o", "a.png", "--order", "margin"],
+            "are for unmasking schedules of tokens",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(

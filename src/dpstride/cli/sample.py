@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..finding.expected import fitting_steps
 from ..finding.inputs import named_data
 from ..options import BEST, COMPARED_STRIDES, DEFAULT_ORDER, ORDERS, SAMPLERS
+from ..runs.launched import launch_size
 from .claim import claims_file
-from .console import emit
-from .inputs import load_any
+from .console import emit, printer
+from .inputs import load_any, load_model
 from .options import VARIANCES, check_eta, complete_file, given, model_argument, model_option, output, overwrite
 
 if TYPE_CHECKING:
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 @click.command("sample", short_help="Samples of MODEL along a path of K steps.")
 @model_argument
 @click.argument("schedules", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--budget", "-k", required=True, type=int, help="Number of steps.")
+@click.option("--budget", "-k", type=int, help="Number of steps.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.0, min_open=True),
+    help="In place of -k: the most steps in which all samples are drawn in this time, by a few timed ones.",
+)
 @click.option(
     "--stride",
     type=click.Choice([BEST, *COMPARED_STRIDES]),
@@ -68,7 +75,8 @@ if TYPE_CHECKING:
 def sample_command(
     model: str,
     schedules: Path,
-    budget: int,
+    budget: int | None,
+    seconds: float | None,
     stride: str,
     count: int,
     output: Path,
@@ -84,7 +92,8 @@ def sample_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Samples of MODEL along a path of K steps: a PNG grid, or arrays; of a model of tokens text, or token ids.
+    """Samples of MODEL along a path of K steps, or of as many as fit into --seconds: a PNG grid, or arrays; of a model of
+    tokens text, or token ids.
 
     Images are drawn with the range of values that the schedules' data had. Interrupted, the same command goes on where it
     was; --overwrite gives up samples of another model, path or seed that were not finished. It spreads over the processes
@@ -93,43 +102,61 @@ def sample_command(
     \b
     Examples:
       dpstride sample my_package.my_model:denoiser schedules.json -k 32 -n 64 -o samples.png
+      dpstride sample my_package.my_model:denoiser schedules.json --seconds 2 -n 1 -o sample.png
       dpstride sample runs/letters/model schedules.json -k 8 -o samples.txt
     """
     from tqdm import tqdm
 
     from ..evaluate.sampling import Chain
     from ..evaluate.stream import UNCONDITIONAL, sample_stream
-    from ..integrations.loaded import LoadedModel
+    from ..masked.schedule import is_masked
     from ..report.images import check_drawable, save_samples
     from ..runs.numbers import check_batch_size
     from ..schedule import ScheduleSet
     from ..statistics.artefact import DataRange
     from ..strides import beside
-    from .sample_masked import FILES, AskedTokens, sample_tokens
+    from .sample_masked import AskedTokens, sample_tokens
 
-    if output.suffix not in (".png", ".npy", ".npz", *FILES):
-        raise click.UsageError(f"--output must end in .png, .npy or .npz, and .txt for tokens, not {output.suffix!r}.")
-    check_batch_size(batch_size)
-    loaded = load_any(model, model_options)
-    if not isinstance(loaded, LoadedModel):
-        unused = tuple(f"--{name}" for name in ("variance", "sampler", "eta", "conditioning") if given(name))
+    if is_masked(schedules):
+        unused = tuple(f"--{name}" for name in ("variance", "sampler", "eta", "conditioning", "seconds") if given(name))
         asked = AskedTokens(
             schedules, budget, stride, count, output, order=order, seed=seed, batch_size=batch_size, unused=unused
         )
-        sample_tokens(loaded, asked, as_json=as_json, quiet=quiet)
+        sample_tokens(load_any(model, model_options), asked, as_json=as_json, quiet=quiet)
         return
-    if given("order") or output.suffix == ".txt":
+    if output.suffix not in (".png", ".npy", ".npz") or given("order"):
         raise click.UsageError(
-            "--order and .txt are for masked diffusion of tokens. Leave --order out; images are .png."
+            f"--output must end in .png, .npy or .npz, not {output.suffix!r}; .txt and --order are for unmasking schedules of "
+            "tokens."
+        )
+    if (budget is None) == (seconds is None):
+        raise click.UsageError("Give either --budget (-k), a number of steps, or --seconds.")
+    if seconds is not None and launch_size() > 1:
+        raise click.UsageError(
+            "--seconds measures one process, so that several would not agree. Give --budget (-k) here."
         )
     chosen = ScheduleSet.load(schedules)
     check_eta(sampler or chosen.sampler, eta or 0.0)
-    schedule = beside(chosen, stride, budget)
-    chain = Chain.along(loaded.denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)
+    if budget is not None:
+        beside(chosen, stride, budget)  # an unknown budget is refused before the model is read
+    loaded = load_model(model, model_options)
+    check_batch_size(batch_size)
+
+    def chain_of(steps: int) -> Chain:
+        schedule = beside(chosen, stride, steps)
+        return Chain.along(loaded.denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)
+
+    longest = chain_of(chosen.budgets[-1] if budget is None else budget)
     if loaded.decode is None and output.suffix != ".npy":
         check_drawable((count, *(loaded.denoiser.shape or ())))
     shape: list[int] = []
     condition = UNCONDITIONAL if conditioning is None else _conditioning(conditioning, count)
+    measured: dict[str, float] = {}
+    if seconds is not None:
+        fits = fitting_steps(longest, chosen.budgets, seconds, count, batch_size=batch_size, conditioning=condition)
+        printer(quiet or as_json)(str(fits))
+        measured, longest = {"seconds_per_pass": fits.seconds_per_pass}, chain_of(fits.budget)
+    chain, budget = longest, longest.budget
     drawn = DataRange.parse(chosen.provenance.get("data_range", "uint8") if loaded.decode is None else "uint8")
 
     def write(samples: Tensor) -> None:
@@ -142,7 +169,8 @@ def sample_command(
             chain, count, output, write,
             batch_size=batch_size, conditioning=condition, update=bar.update, overwrite=overwrite,
         )  # fmt: skip
-    emit(as_json, {"samples": str(output), "shape": shape}, f"{output}: {count} samples, {budget} steps")
+    result = {"samples": str(output), "shape": shape, "budget": budget, **measured}
+    emit(as_json, result, f"{output}: {count} samples, {budget} steps")
 
 
 def _conditioning(text: str, count: int) -> Conditioning:

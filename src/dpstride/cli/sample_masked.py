@@ -11,6 +11,7 @@ import click
 from .console import emit
 
 if TYPE_CHECKING:
+    from ..integrations.loaded import LoadedModel
     from ..integrations.masked_loading import MaskedSource
     from ..masked.schedule import MaskedSchedule
     from ..options import Order
@@ -23,7 +24,7 @@ class AskedTokens:
     """Samples of tokens as they were asked for."""
 
     schedules: Path
-    budget: int
+    budget: int | None
     stride: str
     count: int
     output: Path
@@ -33,13 +34,21 @@ class AskedTokens:
     unused: tuple[str, ...]  # options given that tokens have no use for
 
 
-def sample_tokens(source: MaskedSource, asked: AskedTokens, *, as_json: bool, quiet: bool) -> None:
+def sample_tokens(source: MaskedSource | LoadedModel, asked: AskedTokens, *, as_json: bool, quiet: bool) -> None:
     """Write samples, one text to a line of .txt, or token ids as .npy [n, length]; .txt needs a model that gives text back."""
     import numpy as np
 
+    from ..integrations.masked_loading import MaskedSource
     from ..masked.sampling import sample_masked
     from ..runs.writing import atomic, write_text
 
+    if not isinstance(source, MaskedSource):
+        raise click.UsageError(
+            f"{asked.schedules} holds unmasking schedules of tokens, but MODEL is a diffusion model of numbers. Give schedules "
+            "that were found for it."
+        )
+    if asked.budget is None:
+        raise click.UsageError("Give --budget (-k), a number of rounds.")
     if asked.unused:
         raise click.UsageError(f"{', '.join(asked.unused)}: for diffusion of numbers, not of tokens. Leave it out.")
     if asked.output.suffix not in FILES:
@@ -47,7 +56,7 @@ def sample_tokens(source: MaskedSource, asked: AskedTokens, *, as_json: bool, qu
     if asked.output.suffix == ".txt" and source.decode is None:
         raise click.UsageError("This model has no tokenizer to give text back. Give an output .npy for token ids.")
     samples = sample_masked(
-        source.denoiser, _schedule(asked), asked.count, asked.seed,
+        source.denoiser, _schedule(asked, asked.budget), asked.count, asked.seed,
         order=asked.order, batch_size=asked.batch_size, progress=not quiet,
     )  # fmt: skip
     if source.decode is not None and asked.output.suffix == ".txt":
@@ -59,7 +68,7 @@ def sample_tokens(source: MaskedSource, asked: AskedTokens, *, as_json: bool, qu
     emit(as_json, facts, f"{asked.output}: {len(samples)} samples, {asked.budget} rounds")
 
 
-def _schedule(asked: AskedTokens) -> MaskedSchedule:
+def _schedule(asked: AskedTokens, budget: int) -> MaskedSchedule:
     from ..masked.schedule import MaskedScheduleSet
     from ..masked.strides import even_unmasking
     from ..options import BEST, EVEN
@@ -69,4 +78,4 @@ def _schedule(asked: AskedTokens) -> MaskedSchedule:
         raise click.UsageError(
             f"--stride {asked.stride} is for diffusion of numbers; of tokens there are {BEST} and {EVEN}."
         )
-    return chosen[asked.budget] if asked.stride == BEST else even_unmasking(chosen.length, asked.budget)
+    return chosen[budget] if asked.stride == BEST else even_unmasking(chosen.length, budget)

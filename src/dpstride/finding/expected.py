@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..denoiser import Denoiser
     from ..evaluate.features.extractor import FeatureExtractor
+    from ..evaluate.sampling import Chain
+    from ..evaluate.stream import Conditioning
     from ..statistics.data import Samples
 
 
@@ -42,6 +47,51 @@ def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
     for step in range(chain.budget):
         x = chain.advance(x, step, 0)
     return (time.monotonic() - start) / (chain.budget * batch_size) / current().size
+
+
+@dataclass(frozen=True)
+class FittingSteps:
+    """The most steps in which so many batches are drawn in so many seconds, and the measurement behind it."""
+
+    budget: int
+    seconds: float
+    seconds_per_pass: float
+    batch: int
+    batches: int
+
+    def __str__(self) -> str:
+        batches = "" if self.batches == 1 else f" and there are {self.batches:,} batches"
+        return (
+            f"A pass of {self.batch:,} samples takes {self.seconds_per_pass:.3g} seconds{batches}: {self.budget:,} "
+            f"step{'s' * (self.budget > 1)} fit into {self.seconds:g} seconds. To do the same again, give -k {self.budget}."
+        )
+
+
+def fitting_steps(
+    chain: Chain, budgets: Sequence[int], seconds: float, count: int, *, batch_size: int, conditioning: Conditioning
+) -> FittingSteps:
+    """The largest of ``budgets`` in which ``count`` samples take at most ``seconds``, by timed passes of the network."""
+    batch = min(count, batch_size)
+    each = seconds_of_pass(chain, batch, conditioning.of_unit((0, batch)))
+    batches = math.ceil(count / batch)
+    fitting = [K for K in budgets if K * batches * each <= seconds]
+    if not fitting:
+        raise ValueError(
+            f"{min(budgets)} step{'s' * (min(budgets) > 1)} of {count:,} samples would take about "
+            f"{min(budgets) * batches * each:.3g} seconds (a pass of {batch:,} takes {each:.3g}), more than {seconds:g}. Allow "
+            "more time, or ask for fewer samples."
+        )
+    return FittingSteps(max(fitting), seconds, each, batch, batches)
+
+
+def seconds_of_pass(chain: Chain, count: int, conditioning: Any = None) -> float:
+    """Seconds of one step of ``count`` samples along ``chain``: the mean of three, after one that warms up."""
+    start, times = chain.start(0, count), []
+    for _ in range(4):
+        before = time.monotonic()
+        float(chain.advance(start, 0, 0, conditioning).sum())  # a GPU is not done before its numbers are asked for
+        times.append(time.monotonic() - before)
+    return sum(times[1:]) / 3.0
 
 
 def seconds_of_features(extractor: FeatureExtractor, images: Tensor) -> float:
