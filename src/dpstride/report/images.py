@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from ..runs.writing import atomic
 
+SIDE = 64  # pixels that the longer side of an image in a grid has at least half of
 GAP = 128  # grey between images, which neither a white nor a black page makes glare
 
 
 def save_samples(images: npt.NDArray[np.floating], path: str | Path, low: float = -1.0, high: float = 1.0) -> None:
-    """Write samples [n, C, H, W] in [low, high] as .png (one grid), .npy (as they are) or .npz (uint8, channels last).
+    """Write samples [n, C, H, W] in [low, high] as .png (a grid, tiny ones enlarged), .npy (as is), or .npz (uint8).
 
-    All or nothing: a kill leaves no half of a file.
+    Those of .npz have channels last. All or nothing: a kill leaves no half of a file.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -42,7 +43,13 @@ def _write(images: npt.NDArray[np.floating], file: IO[bytes], suffix: str, low: 
         return
     from PIL import Image
 
-    Image.fromarray(_grid(levels)).save(file, format="PNG")
+    times = enlargement(levels.shape[2:])
+    Image.fromarray(_grid(levels.repeat(times, axis=2).repeat(times, axis=3))).save(file, format="PNG")
+
+
+def enlargement(size: tuple[int, ...]) -> int:
+    """Times that images of so many rows and columns are enlarged in a grid, each pixel a square, so that they can be seen."""
+    return max(1, SIDE // max(size))
 
 
 def _grid(levels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
