@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from ..reading.hints import hint, path_hint
+from ..reading.hints import function_hint, hint, path_hint
 
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
@@ -46,9 +46,9 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
         raise ValueError("MODEL mixture is of `dpstride demo` only: a closed form, there to try things on.")
     embedded = (*zoo.names(), *zoo.masked_names())
     if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
+        near = function_hint(text, Path.cwd()) or hint(text, embedded) or path_hint(Path(text))
         raise ValueError(
-            f"MODEL {text!r} is neither an embedded model nor a folder here."
-            f"{hint(text, embedded) or path_hint(Path(text))} Embedded are {', '.join(embedded)};"
+            f"MODEL {text!r} is neither an embedded model nor a folder here.{near} Embedded are {', '.join(embedded)};"
             " a hub id is owner/name, your own function package.module:function."
         )
     try:

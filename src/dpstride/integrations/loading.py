@@ -16,7 +16,7 @@ from typing import Any
 
 from ..denoiser import Denoiser
 from ..fingerprint import name_of
-from ..reading.hints import path_hint
+from ..reading.hints import function_hint, path_hint
 from ..statistics.files import import_function
 from ..zoo.models import DESCRIPTION, load_folder
 from .loaded import LoadedModel, UnsupportedModelError, gaussian_only
@@ -48,12 +48,12 @@ def load_any(text: str | os.PathLike[str], **flags: Any) -> LoadedModel | Masked
     if path.is_file():
         raise UnsupportedModelError(
             f"{name}: a model file must be an OpenAI checkpoint (.pt, .pth). Give a diffusers folder, or "
-            "package.module:function returning a dpstride.Denoiser."
+            f"package.module:function returning a dpstride.Denoiser.{function_hint(name, Path.cwd())}"
         )
     if not path.is_dir() and not _HUB_ID.fullmatch(name):
         raise UnsupportedModelError(
             f"{name}: there is no such folder, and it is neither a hub id (owner/name) nor package.module:function."
-            f"{path_hint(path)}"
+            f"{function_hint(name, Path.cwd()) or path_hint(path)}"
         )
     if (tokens := masked_folder(path)) is not None:
         if flags:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
 MOST = 1000  # names to compare with: each takes as long as it is, squared
 LONGEST = 300
+LONGEST_FILE = 1_000_000
 
 
 def hint(name: str, names: Iterable[str]) -> str:
@@ -24,6 +26,22 @@ def path_hint(path: Path) -> str:
     except OSError:
         return ""
     return hint(str(path), beside)
+
+
+def function_hint(name: str, folder: Path) -> str:
+    """The function that makes a model, where ``name`` is that of a module in ``folder``, written with .py or without."""
+    module = name.removesuffix(".py").removeprefix("./").replace("/", ".").rstrip(":")
+    if not all(part.isidentifier() for part in module.split(".")):
+        return ""
+    path = folder.joinpath(*module.split("."))
+    file = next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+    if file is None:
+        return ""
+    functions = re.findall(r"^def ([a-z]\w*)\(", file.read_text(errors="replace")[:LONGEST_FILE], re.MULTILINE)
+    if not functions:
+        return f" {file} is here: name its function that returns the model, {module}:function."
+    best = next((each for each in ("denoiser", "model") if each in functions), functions[0])
+    return f" Did you mean {module}:{best}?"
 
 
 def module_hint(name: str, folder: Path) -> str:
