@@ -22,7 +22,7 @@ from ..training.command import train_command
 from .check import check_command
 from .compare import compare_command
 from .completion import completion_command
-from .console import complain, say_warning
+from .console import complain, warning_sayer
 from .demo import demo_command
 from .estimate import estimate_command
 from .evaluate import evaluate_command
@@ -82,7 +82,7 @@ for _command in (
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors of the user, and of the user's code, become one message and an exit code."""
     stop_at_termination()
-    warnings.showwarning = say_warning
+    warnings.showwarning = warning_sayer()
     try:
         launch_size()
     except ValueError as error:

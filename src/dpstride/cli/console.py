@@ -34,9 +34,17 @@ def complain(text: str) -> None:
     _echo(text, err=True)
 
 
-def say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Say a warning of Python's `warnings`, in place of ``warnings.showwarning``."""
-    complain(f"Warning: {one_line(message)}")
+def warning_sayer() -> Callable[..., None]:
+    """Return what says warnings of Python's `warnings`, each once, in place of ``warnings.showwarning``."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = one_line(message)
+        if text not in said:
+            said.add(text)
+            complain(f"Warning: {text}")
+
+    return say
 
 
 def printer(silent: bool) -> Callable[[str], None]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
 STRIDES = (*COMPARED_STRIDES, BEST)
 FORMAT = "dpstride-comparison-1"
+VISIBLE = 0.1  # bits/dim by which more steps have to be worse for that to be said: as much as an answer leaves open
 NEGLIGIBLE = 0.02  # bits/dim: a smaller gain is noise, or not worth its steps
 
 
@@ -271,12 +272,17 @@ def _warnings(
     levels = heldout.data_range.levels
     least, last = curves[BEST][best][0], curves[BEST][budgets[-1]]
     if levels is not None and least > math.log2(levels):
+        clip, known = heldout.model.get("clip"), heldout.data_range
+        cause = "Either this model has not learnt these data, or it is told wrongly: check predicts, time_input, the process "
+        cause += "and the data range."
+        if clip is not None and (known.low < clip[0] - 1e-6 or known.high > clip[1] + 1e-6):
+            cause = f"The likely cause: x0_hat is clipped to {tuple(clip)}, and the data span {known.low:g} to {known.high:g}. "
+            cause += "Pass clip=None, or the data's own range, to Denoiser."
         found.append(
             f"The best budget has {least:.3f} bits/dim; storing the {levels} levels as they are takes "
-            f"{math.log2(levels):g}. Either this model has not learnt these data, or it is told wrongly: check predicts, "
-            "time_input, the process and the data range."
+            f"{math.log2(levels):g}. {cause}"
         )
-    elif least < last[0] - max(NEGLIGIBLE, 2.0 * last[1]):
+    elif least < last[0] - max(VISIBLE, 2.0 * last[1]):
         near = min(K for K, (bpd, _) in curves[BEST].items() if bpd <= least + NEGLIGIBLE)
         within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
         found.append(

@@ -95,6 +95,7 @@ def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
     from ..report.page import write_page
     from ..report.text import comparison_table
     from ..runs.writing import write_text
+    from ..statistics.passes import clipping_words
 
     output, request = job.output, job.request
     names = (SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)
@@ -114,7 +115,9 @@ def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
     job.doing("Comparing strides at every number of steps")
     comparison = compare(schedules, heldout)
     gaussian = gaussian_bits_per_dim(job.choosing, job.scoring)
-    notes = (*gaussian_notes(gaussian, *comparison.curves[BEST][comparison.best_budget]), *tie_notes(job.choosing))
+    clipping = clipping_words(job.denoiser.clip, job.choosing, job.scoring)
+    best = comparison.curves[BEST][comparison.best_budget]
+    notes = (*gaussian_notes(gaussian, *best, clipping), *tie_notes(job.choosing))
     comparison = replace(
         comparison, warnings=(*comparison.warnings, *notes, *job.notes), run=job.record.id, gaussian=gaussian
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
@@ -24,6 +25,7 @@ from ..runs.execution import Execution
 from ..runs.folder import Needed, begin
 from ..runs.pulse import Pulse
 from ..runs.record import Run
+from .heard import heard
 from .inputs import Asked, shared_note, split
 
 if TYPE_CHECKING:
@@ -175,9 +177,12 @@ class Job:
 
     def run(self, overwrite: bool = False) -> Found:
         """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
+        from ..statistics.passes import ClippingWarning
+
         finder = finder_of(self.request.objective)
         begin(self.output, self.record, finder.needed(self), overwrite)
-        with Pulse(self.say, bars=self.how.progress) as pulse:
+        with warnings.catch_warnings(), Pulse(self.say, bars=self.how.progress) as pulse:
+            warnings.simplefilter("ignore", ClippingWarning)  # said already, of all data at once
             job = replace(self, say=pulse.say, doing=pulse.doing)
             if self.request.check and is_checked(self.request):
                 from .description import description_notes
@@ -261,9 +266,12 @@ def prepare(
     ``record`` makes the record of a run from its identity; ``notes`` go to the notes of the result.
     """
     from ..statistics.identity import Inputs
+    from ..statistics.passes import warn_about_clipping
 
     check_costs(loaded.denoiser, request, *parts)
     finder = finder_of(request.objective)
+    if finder.noises(request) is None:
+        notes = (*heard(lambda: warn_about_clipping(loaded.denoiser, *parts))[1], *notes)
     options = finder.options(loaded.denoiser, len(parts[0]), request, how)
     if is_checked(request):
         options["check"] = request.check
@@ -283,8 +291,9 @@ def prepare_asked(
     say: Say,
 ) -> Job:
     """Prepare a job from data as a caller names them."""
-    parts = split(asked, loaded, how.seed)
-    notes = () if asked.heldout is None else shared_note(*parts)
+    parts, notes = heard(lambda: split(asked, loaded, how.seed))
+    if asked.heldout is not None:
+        notes += shared_note(*parts)
     return prepare(loaded, parts, output, request, how=how, record=record, notes=notes, say=say)
 
 

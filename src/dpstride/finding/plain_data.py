@@ -38,14 +38,20 @@ def gaussian_bits_per_dim(choosing: Samples, scoring: Samples) -> dict[str, floa
     return found
 
 
-def gaussian_notes(reference: dict[str, float], best: float, error: float) -> tuple[str, ...]:
-    """Return a note where even the best score is worse than that of the Gaussian of every dimension."""
+def gaussian_notes(reference: dict[str, float], best: float, error: float, clipping: str = "") -> tuple[str, ...]:
+    """Return a note where even the best score is worse than that of the Gaussian of every dimension, and its likely cause.
+
+    ``clipping`` says that x̂_0 is clipped to less than the data, where it is.
+    """
     plain = reference.get(PER_DIMENSION)
     if plain is None or not best - 2.0 * (0.0 if math.isnan(error) else error) > plain:
         return ()
+    cause = "Check predicts, time_input, the process and the scale of the data."
+    if clipping:
+        cause = f"The likely cause: {clipping}"
     return (
         f"This model describes held-out data worse than no model at all: {best:.3f} bits/dim at best, and a Gaussian fitted to "
-        f"each dimension has {plain:.3f}. Check predicts, time_input, the process and the scale of the data.",
+        f"each dimension has {plain:.3f}. {cause}",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluate.comparison import NEGLIGIBLE
+from ..evaluate.comparison import NEGLIGIBLE, VISIBLE
 from ..masked.comparison import COLUMNS, WORDS, MaskedComparison, compare_masked, shown_budgets
 from ..masked.costs import LN2
 from ..masked.schedule import MaskedSchedule, MaskedScheduleSet
@@ -106,6 +106,7 @@ def masked_document(saved: SavedMasked) -> dict[str, Any]:
         "caveat": CAVEAT,
         "dropped": 0,
         "negligible": NEGLIGIBLE,
+        "visible": VISIBLE,
         "raw": None if (ids := _vocabulary(saved)) is None else math.log2(ids),
         "names": WORDS,
         "budgets": pack(budgets, "u4"),

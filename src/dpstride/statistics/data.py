@@ -7,7 +7,6 @@ kept as it is. Conditioning travels with its sample.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,10 @@ from torch import Tensor
 
 from ..runs.numbers import whole_number
 from .artefact import DataRange
+from .axes import warn_about_one_image
 
 # How far from its level, in steps, a float may lie: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
 ON_LATTICE = 0.1
-CHANNELS, LEAST_SIDE = (1, 3, 4), 8  # of what looks like one image
 LOOK = 64  # samples whose conditioning is looked at for different ones
 # Types with the arithmetic that is needed here; float8, complex and quantised ones have not.
 TENSOR_TYPES = frozenset(
@@ -112,24 +111,6 @@ class Samples:
         digest.update(self.values.contiguous().numpy().tobytes())
         update_digest(digest, self.conditioning)
         return digest.hexdigest()[:16]
-
-
-def warn_about_one_image(shape: tuple[int, ...], discretised: bool) -> None:
-    """Say what was taken for samples where the whole looks like one image, grey or with its channels first or last."""
-    first, *middle, last = shape
-    if len(shape) == 2:
-        looks = discretised and first == last >= LEAST_SIDE
-    elif len(shape) == 3 and middle[0] >= LEAST_SIDE:
-        channels_first = first in CHANNELS and last >= LEAST_SIDE
-        looks = channels_first or (discretised and first >= LEAST_SIDE and last in CHANNELS[1:])
-    else:
-        looks = False
-    if looks:
-        warnings.warn(
-            f"Data of shape {shape} were taken for {first} sample{'s' if first > 1 else ''} of shape {shape[1:]}. If they are "
-            "one image, give data[None], channels first; samples without a channel axis are data[:, None].",
-            stacklevel=4,
-        )
 
 
 def _check_samples(samples: int | None, available: int) -> int:

@@ -25,7 +25,7 @@ from ..reading.cifar import cifar_files, is_batch, read_cifar
 from ..reading.hints import hint, module_hint, path_hint
 from ..reading.images import SUFFIXES, measure_image, read_image
 from ..reading.limits import UnreadableFileError, check_unpacked
-from .data import CHANNELS, warn_about_one_image
+from .axes import has_channels_last, warn_about_channels, warn_about_one_image
 
 DATA_KEYS = ("images", "x", "arr_0")
 WAYS = (
@@ -155,7 +155,9 @@ def _channels_first(array: npt.NDArray[Any] | Tensor) -> npt.NDArray[Any] | Tens
     if array.ndim == 3 and array.dtype in (np.uint8, torch.uint8):
         warn_about_one_image(tuple(array.shape), discretised=True)
         return array[:, None]  # grey images without a channel axis
-    if array.ndim == 4 and array.shape[-1] in CHANNELS and array.shape[1] not in CHANNELS:
+    if array.ndim == 4:
+        warn_about_channels(tuple(array.shape))
+    if array.ndim == 4 and has_channels_last(tuple(array.shape)):
         return array.permute(0, 3, 1, 2) if isinstance(array, Tensor) else np.moveaxis(array, -1, 1)
     return array
 

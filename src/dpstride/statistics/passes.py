@@ -342,20 +342,31 @@ class _Row:
         return piece
 
 
-def warn_about_clipping(denoiser: Denoiser, data: Samples) -> None:
+class ClippingWarning(UserWarning):
+    """Clipping keeps the model from some of the data."""
+
+
+def warn_about_clipping(denoiser: Denoiser, *parts: Samples) -> None:
     """Warn where clipping keeps the model from some of the data."""
-    if denoiser.clip is None:
-        return
-    if data.data_range.levels is None:
-        low, high = float(data.values.min()), float(data.values.max())
-    else:
-        low, high = data.data_range.low, data.data_range.high
-    if low < denoiser.clip[0] - 1e-6 or high > denoiser.clip[1] + 1e-6:
-        warnings.warn(
-            f"x0_hat is clipped to {denoiser.clip}, but the data spans [{low:g}, {high:g}], so the model can never reach "
-            "some of it. Pass clip=None, or the data's own range, to Denoiser.",
-            stacklevel=4,
-        )
+    if words := clipping_words(denoiser.clip, *parts):
+        warnings.warn(words, ClippingWarning, stacklevel=4)
+
+
+def clipping_words(clip: tuple[float, float] | None, *parts: Samples) -> str:
+    """Say that x̂_0 is clipped to less than the range of the data; nothing where it is not."""
+    ranges = [
+        (float(data.values.min()), float(data.values.max()))
+        if data.data_range.levels is None
+        else (data.data_range.low, data.data_range.high)
+        for data in parts
+    ]
+    low, high = min(each[0] for each in ranges), max(each[1] for each in ranges)
+    if clip is None or (low >= clip[0] - 1e-6 and high <= clip[1] + 1e-6):
+        return ""
+    return (
+        f"x0_hat is clipped to {clip}, but the data spans [{low:g}, {high:g}], so the model can never reach some of it. "
+        "Pass clip=None, or the data's own range, to Denoiser."
+    )
 
 
 def _by_kernels(tensor: Tensor) -> bool:

@@ -62,11 +62,12 @@ function answerOf(report, tolerance) {
   const fewest = bpd.findIndex((value) => value <= bpd[best] + tolerance);
   const last = bpd.length - 1;
   const hurts = bpd[best] < bpd[last] - report.negligible;
+  const worse = bpd[last] - bpd[best] > Math.max(report.visible, 2 * (error[last] || 0));  // beyond its error, and to be seen
   const largest = report.budgets[last];
   const name = hurts ? 'the least of any budget'
     : largest === report.T ? `all ${grouped(largest)}` : stepsInWords(largest);
   const value = (place) => ({bpd: bpd[place], error: error[place]});
   const useless = report.raw !== null && bpd[best] > report.raw;
-  return {place: fewest, steps: report.budgets[fewest], name, hurts, best, useless, least: value(best),
+  return {place: fewest, steps: report.budgets[fewest], name, hurts, worse, best, useless, least: value(best),
     few: value(fewest), reference: value(hurts ? best : last), last: value(last)};
 }

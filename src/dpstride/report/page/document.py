@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...evaluate.comparison import NEGLIGIBLE, STRIDES
+from ...evaluate.comparison import NEGLIGIBLE, STRIDES, VISIBLE
 from ...evaluate.purpose import caveat
 from ...integrations.export import sigmas
 from ...objectives.step_costs import CostTable
@@ -72,6 +72,7 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
         "caveat": caveat(schedules.options),
         "dropped": len(schedules.budgets) - len(budgets),
         "negligible": NEGLIGIBLE,
+        "visible": VISIBLE,
         "raw": comparison.raw,
         "names": NAMES,
         "budgets": pack(budgets, "u4"),

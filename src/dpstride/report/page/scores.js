@@ -24,7 +24,7 @@ function setTolerance(value, written) {
     const show = element('button', {type: 'button', class: 'go', title: 'Show this budget', onclick: () => choose(found.place)}, stepsInWords(found.steps));
     $('answer').replaceChildren(show, ` ${found.steps === 1 ? 'is' : 'are'} within ${value} ${WORDS.unit} of ${found.name} on held-out data.`);
     $('against').textContent = `${pair(found.few)} against ${pair(found.reference)} ${WORDS.unit}${found.hurts ? ` at ${stepsInWords(report.budgets[found.best])}` : ''}` +
-      (found.hurts ? `; ${report.budgets.at(-1) === report.T ? `all ${stepsInWords(report.T)}` : stepsInWords(report.budgets.at(-1))} are worse, ${pair(found.last)}.` : '.');
+      (found.worse ? `; ${report.budgets.at(-1) === report.T ? `all ${stepsInWords(report.T)}` : stepsInWords(report.budgets.at(-1))} are worse, ${pair(found.last)}.` : '.');
   }
   showCurves();
 }

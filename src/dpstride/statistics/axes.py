@@ -1,0 +1,54 @@
+"""Stage 3. Which axis of an array is which: what is taken for samples and for channels, said where it might be otherwise."""
+
+from __future__ import annotations
+
+import warnings
+
+CHANNELS, LEAST_SIDE = (1, 3, 4), 8  # of images: how many channels, and the least side of what is surely one
+
+
+def has_channels_last(shape: tuple[int, ...]) -> bool:
+    """Return whether images of ``shape`` [N, …] are taken to have channels last, which only their last axis looks like."""
+    return shape[-1] in CHANNELS and shape[1] not in CHANNELS
+
+
+def warn_about_channels(shape: tuple[int, ...]) -> None:
+    """Say how images of ``shape`` [N, …] were read, where they could as well be read otherwise: small ones mostly."""
+    count, second, third, last = shape
+    if last not in CHANNELS:  # channels first, as is usual
+        return
+    readings = [(second, third, last), (last, second, third)]  # channels, height, width
+    names = ["first", "last"]
+    if has_channels_last(shape):
+        readings, names = readings[::-1], names[::-1]
+    taken, other = readings
+    squarer = (other[1] == other[2]) - (taken[1] == taken[2])  # images are mostly square
+    if squarer < 0 or (squarer == 0 and second >= LEAST_SIDE) or second == third == last == 1:
+        return
+    channels, height, width = taken
+    how = "save them channels first"
+    if names[1] == "first":
+        how = "hand them over as they are: from a function (package.module:function), or in Python as an array"
+    warnings.warn(
+        f"Data of shape {shape} were read with channels {names[0]}: {count:,} images with {channels} channels of {height} × "
+        f"{width}. If channels are {names[1]}, {how}.",
+        stacklevel=5,
+    )
+
+
+def warn_about_one_image(shape: tuple[int, ...], discretised: bool) -> None:
+    """Say what was taken for samples where the whole looks like one image, grey or with its channels first or last."""
+    first, *middle, last = shape
+    if len(shape) == 2:
+        looks = discretised and first == last >= LEAST_SIDE
+    elif len(shape) == 3 and middle[0] >= LEAST_SIDE:
+        channels_first = first in CHANNELS and last >= LEAST_SIDE
+        looks = channels_first or (discretised and first >= LEAST_SIDE and last in CHANNELS[1:])
+    else:
+        looks = False
+    if looks:
+        warnings.warn(
+            f"Data of shape {shape} were taken for {first} sample{'s' if first > 1 else ''} of shape {shape[1:]}. If they are "
+            "one image, give data[None], channels first; samples without a channel axis are data[:, None].",
+            stacklevel=4,
+        )
