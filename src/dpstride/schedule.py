@@ -39,8 +39,41 @@ class ScheduleFileError(ValueError):
     """A schedule file that cannot be read as one."""
 
 
+class Chosen:
+    """What a schedule and a set of them were chosen for, as their options and provenance say."""
+
+    options: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler that the path is for."""
+        sampler: Sampler = self.options.get("sampler", DEFAULT_SAMPLER)
+        return sampler
+
+    @property
+    def eta(self) -> float:
+        """The noise of that sampler, where it has such an option."""
+        return float(self.options.get("eta", 0.0))
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """One sample's shape, of the model that the path is for; None where that is not known."""
+        shape = self.provenance.get("shape")
+        return tuple(shape) if isinstance(shape, (list, tuple)) else None
+
+    def check_shape(self, shape: Sequence[int] | None) -> None:
+        """Refuse samples of another shape than the path was chosen for: they are another model's."""
+        if shape is None or self.shape is None or self.shape == tuple(shape):
+            return
+        raise ValueError(
+            f"The schedule was chosen for samples of shape {self.shape}, and these have shape {tuple(shape)}: it belongs to "
+            "another model. Take schedules of this model, or optimise on it."
+        )
+
+
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Chosen):
     """One path: ``steps`` are grid indices of ``process`` from the noise end down to 0.
 
     ``stride`` says where it came from: "dp" for the best path of a solution, the name of a rule ("even", "quadratic", …),
@@ -70,16 +103,6 @@ class Schedule:
     def budget(self) -> int:
         """Number of refinement steps = network evaluations when sampling."""
         return len(self.steps) - 1
-
-    @property
-    def sampler(self) -> Sampler:
-        """The sampler that the path is for."""
-        return _sampler_of(self.options)
-
-    @property
-    def eta(self) -> float:
-        """The noise of the sampler that the path is for, where that has such an option."""
-        return _eta_of(self.options)
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -153,7 +176,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class ScheduleSet:
+class ScheduleSet(Chosen):
     """The best schedule of every budget: ``schedules[32]`` is that of 32 steps."""
 
     process: ForwardProcess
@@ -231,16 +254,6 @@ class ScheduleSet:
     def budgets(self) -> list[int]:
         """Budgets, ascending."""
         return sorted(self.entries)
-
-    @property
-    def sampler(self) -> Sampler:
-        """The sampler that the paths are for."""
-        return _sampler_of(self.options)
-
-    @property
-    def eta(self) -> float:
-        """The noise of that sampler, where it has such an option."""
-        return _eta_of(self.options)
 
     @property
     def best_budget(self) -> int:
@@ -362,15 +375,6 @@ def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
             f"{path[-1] if path else None}."
         )
     return path
-
-
-def _sampler_of(options: Mapping[str, Any]) -> Sampler:
-    sampler: Sampler = options.get("sampler", DEFAULT_SAMPLER)
-    return sampler
-
-
-def _eta_of(options: Mapping[str, Any]) -> float:
-    return float(options.get("eta", 0.0))
 
 
 def _same_process(one: Schedule | ScheduleSet, other: Schedule | ScheduleSet) -> bool:

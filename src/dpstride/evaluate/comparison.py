@@ -168,6 +168,7 @@ def usual_budgets(T: int, wanted: Sequence[int] = TABLE_BUDGETS) -> list[int]:
 def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
     """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics."""
     check_kinds(compare, schedules=schedules, heldout=heldout)
+    schedules.check_shape(heldout.data.get("shape"))
     heldout.check_process(schedules.process)
     check_provenance(schedules)
     options = CostOptions.from_dict(schedules.options)

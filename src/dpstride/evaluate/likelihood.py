@@ -82,11 +82,13 @@ def bits_per_dim(
     check_names(bits_per_dim, chosen, CostChoice)
     how = Execution(seed, batch_size, progress)
     process = denoiser.process
+    schedule.check_shape(denoiser.shape)
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
     options = resolve_options(denoiser, schedule, **chosen)
     check_fitted(fitted, variance=options.variance, decoder=options.decoder)
     warn_about_other_clipping(denoiser, schedule)
     data = Samples.read(heldout, samples, data_range)
+    schedule.check_shape(data.shape)
     chain = _ReverseChain(process, steps, options, fitted=fitted, data_range=data.data_range)
     Passes(denoiser, data, how).probe()  # without it a random network would score something
     batches, stopped, lock = range(0, len(data), batch_size), Event(), Lock()
@@ -140,6 +142,7 @@ def score(
     tables: dict[tuple[CostOptions, int | None], CostTable] = {}
     results = []
     for schedule in schedules:
+        schedule.check_shape(heldout.data.get("shape"))
         heldout.check_process(schedule.process)
         options = _resolve(heldout.process, heldout.model["variance"], schedule, (variance, decoder, cdf))
         key = (options, id(schedule.fitted) if fitted_numbers(options) else None)

@@ -122,6 +122,7 @@ class Chain:
         samplers.check_eta(eta, chosen)
         if denoiser.shape is None:
             raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
+        schedule.check_shape(denoiser.shape)
         warn_about_other_clipping(denoiser, schedule)
         steps, fitted = steps_on(denoiser.process, schedule), fitted_on(denoiser.process, schedule)
         options = resolve_options(denoiser, schedule, variance)

@@ -75,6 +75,7 @@ def provenance_of(statistics: Statistics) -> dict[str, Any]:
         "seed": statistics.seed,
         "process": statistics.process.fingerprint,
         "version": statistics.version,
+        **({"shape": statistics.data["shape"]} if "shape" in statistics.data else {}),  # not in files of version 0.1
     }
 
 

@@ -81,6 +81,7 @@ def trajectory_costs(
             "end_variance": trajectory.end_variance,
             "process": process.fingerprint,
             "version": trajectory.version,
+            **({} if trajectory.shape is None else {"shape": list(trajectory.shape)}),
         },
     )
     return costs if combine is None else _combined(costs, combine)

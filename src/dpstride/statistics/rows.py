@@ -118,7 +118,7 @@ class Rows:
 
     def statistics(self) -> Statistics:
         """Return what is there; rows that are not `evaluated` are zero."""
-        data = self.identity["data"] | {"samples": self.samples}
+        data = self.identity["data"] | {"samples": self.samples, "shape": list(self.data.shape)}
         if self.deviation is not None:
             data |= {"deviation": self.deviation}
         empty = {"residual": np.zeros((0, MOMENTS)), "fraction": np.zeros((0, 2, MOMENTS))}

@@ -316,6 +316,7 @@ def _trajectory(denoiser: Denoiser, plan: _Plan, sums: Arrays, identity: dict[st
         amplification=sums["missed"][1] / np.maximum(sums["missed"][0], 1e-300),
         probes=plan.probes,
         conditioning=identity["conditioning"],
+        shape=denoiser.shape,
         behaviour=Behaviour.from_dict(identity["behaviour"]),
     )
 

@@ -41,6 +41,7 @@ class Trajectory:
     probes: int  # samples behind `amplification`
     conditioning: str | None = None  # fingerprint
     version: str = field(default=__version__)
+    shape: tuple[int, ...] | None = None  # of one sample; files of version 0.1 do not say
     behaviour: Behaviour | None = None  # by which `estimate_trajectory` knows the model again
 
     @property
@@ -55,6 +56,8 @@ class Trajectory:
         metadata = {name: getattr(self, name) for name in _FACTS}
         if self.behaviour is not None:
             metadata["behaviour"] = self.behaviour.to_dict()
+        if self.shape is not None:
+            metadata["shape"] = self.shape
         metadata["process"] = self.process.facts
         header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
         write_arrays(Path(path), tensors, header)
@@ -78,6 +81,8 @@ class Trajectory:
             fields |= {name: metadata[name] for name in _FACTS}
             if "behaviour" in metadata:
                 fields["behaviour"] = Behaviour.from_dict(metadata["behaviour"])
+            if "shape" in metadata:
+                fields["shape"] = tuple(int(n) for n in metadata["shape"])
             trajectory = cls(process=ForwardProcess(**parts, **metadata["process"]), **fields)
             trajectory.check()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
