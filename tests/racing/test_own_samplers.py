@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpstride import Denoiser, Schedule, diffusers_sampler, even_stride, tune
+from dpstride import Denoiser, Schedule, ScheduleSet, diffusers_sampler, even_stride, tune
+from dpstride.evaluate.features.extractor import FeatureExtractor
 from dpstride.racing.arena import Arena
+from dpstride.racing.candidates import FAMILY
 from dpstride.racing.measure import Measure
 from dpstride.racing.sampling import Own
 from dpstride.runs.identity import OtherWorkError
@@ -150,3 +152,42 @@ def test_a_scheduler_of_another_configuration_is_another_sampler(tmp_path: Path)
     draw(tmp_path, sampler(2))
     with pytest.raises(OtherWorkError, match=r"sampler_settings\.solver_order \(there '2', here '3'\)"):
         draw(tmp_path, sampler(3))
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.bool])
+def test_samples_that_are_no_real_numbers_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(ValueError, match=rf"real numbers, but it returned \(2, 1, 4, 4\) of {dtype}"):
+        try_out(lambda denoiser, schedule, noise: noise.to(dtype))
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda images: None, r"must return a tensor of real features \[n, 3\], not NoneType"),
+        (lambda images: images.numpy(), r"not ndarray"),
+        (lambda images: images.flatten(1)[:, :3].to(torch.complex64), r"not torch.complex64"),
+    ],
+)
+def test_features_that_are_no_real_numbers_are_refused(wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FeatureExtractor("mine", "Fréchet distance, mine", 3, "1", wrong)(DATA[:2])
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+def test_an_extractor_that_writes_into_the_images_gets_its_own() -> None:
+    images = DATA[:4].clone()
+    FeatureExtractor("mine", "Fréchet distance, mine", 3, "1", lambda x: x.zero_().flatten(1)[:, :3])(images)
+    assert torch.equal(images, DATA[:4])
+
+
+def test_schedules_by_the_name_of_another_candidate_are_refused(tmp_path: Path) -> None:
+    """The path that won would be taken for that of the other one."""
+    given = ScheduleSet.of([even_stride(mixture_denoiser(T).process, 2)])
+    for name in (FAMILY[3].words, "karras, rho 3"):
+        with pytest.raises(ValueError, match="is the name of another candidate"):
+            tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, also={name: given})
+    for wrong in ([given], {3: given}, {"": given}):
+        with pytest.raises(ValueError, match="also must be a dict of schedules by name"):
+            tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, also=wrong)

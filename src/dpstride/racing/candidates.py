@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
 
-RHOS = (3.0, 5.0)  # of Karras' formula, beside the published 7
+RHOS = {f"{KARRAS}, rho {rho:g}": rho for rho in (3.0, 5.0)}  # of Karras' formula, beside the published 7
 Path = tuple[int, ...]
 
 
@@ -44,6 +44,7 @@ FAMILY = (
     Band(evenness=0.3),
     Band(2.0, 0.2, 20.0, evenness=0.5),
 )
+MADE = (*(band.words for band in FAMILY), *RHOS)  # names that candidates are given here
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +85,7 @@ class Field:
     def candidates(self) -> tuple[Candidate, ...]:
         """The family, hand-made and published strides, and the ELBO's path."""
         strides = [Candidate(name, partial(self._stride, find(name).make)) for name in STRIDES]
-        karras = [
-            Candidate(f"{KARRAS}, rho {rho:g}", partial(self._stride, partial(karras_stride, rho=rho))) for rho in RHOS
-        ]
+        karras = [Candidate(name, partial(self._stride, partial(karras_stride, rho=rho))) for name, rho in RHOS.items()]
         given = [Candidate(name, partial(self._given, schedules)) for name, schedules in self.also.items()]
         return (*map(self.member, FAMILY), *strides, *karras, Candidate(DEFAULT_OBJECTIVE, self._elbo), *given)
 

@@ -244,7 +244,7 @@ class Race:
         counts += [each.samples for heat in (*self.heats, *self.variances) for each in heat.rounds]
         if any(isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts):
             raise ValueError("samples, steps and evaluations must be whole numbers, 0 or more")
-        if not 0.0 <= self.finish.margin < MOST:
+        if not abs(self.finish.margin) < MOST:  # below 0 where the reference's unbiased distance is
             raise ValueError(f"a margin of {self.finish.margin!r:.80} is no distance")
         entries, budgets = self.finish.entries, [heat.budget for heat in self.heats]
         if not budgets or sorted(set(budgets)) != budgets:

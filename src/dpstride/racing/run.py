@@ -15,6 +15,7 @@ from ..runs.execution import Execution
 from ..runs.folder import Needed, claimed
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..runs.record import Run
+from .candidates import MADE
 from .event import Event, Say
 from .finish import OURS, REFERENCE
 from .measure import check_enough, measure_of
@@ -140,7 +141,7 @@ def _check_also(name: str, schedules: ScheduleSet, denoiser: Denoiser) -> None:
     """Refuse schedules of another process, and names that candidates have already."""
     from ..evaluate.likelihood import steps_on
 
-    if name in (DEFAULT_OBJECTIVE, *STRIDES, OURS, REFERENCE):
+    if name in (DEFAULT_OBJECTIVE, *STRIDES, OURS, REFERENCE, *MADE):
         raise ValueError(f"also: {name!r} is the name of another candidate. Call your schedules otherwise.")
     try:
         steps_on(denoiser.process, next(iter(schedules)))

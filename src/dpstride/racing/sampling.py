@@ -169,11 +169,13 @@ class OwnWalk:
         with torch.inference_mode():
             given = (copied(conditioning, state.device),) if takes_conditioning(self.function) else ()
             samples = self.function(self.denoiser, self.schedule, state.clone(), *given)
-        if not isinstance(samples, Tensor) or samples.shape != state.shape:
-            found = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+        if not isinstance(samples, Tensor) or samples.shape != state.shape or not samples.is_floating_point():
+            found = (
+                f"{tuple(samples.shape)} of {samples.dtype}" if isinstance(samples, Tensor) else type(samples).__name__
+            )
             raise ValueError(
-                f"The sampler {self.name!r} must return samples of the noise's shape {tuple(state.shape)}, but it returned "
-                f"{found}."
+                f"The sampler {self.name!r} must return samples of the noise's shape {tuple(state.shape)}, real numbers, but "
+                f"it returned {found}."
             )
         if not bool(torch.isfinite(samples).all()):
             raise ValueError(

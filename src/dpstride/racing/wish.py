@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -62,6 +63,8 @@ class Wish:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "budgets", tuple(sorted(set(self.budgets))))
+        if not isinstance(self.also, Mapping) or not all(isinstance(name, str) and name for name in self.also):
+            raise ValueError(f"also must be a dict of schedules by name, not {self.also!r:.80}.")
         object.__setattr__(self, "also", {name: _schedules(each) for name, each in self.also.items()})
         if not self.budgets:
             raise ValueError("Give at least one number of steps to race for.")
@@ -69,7 +72,7 @@ class Wish:
             whole_number(getattr(self, name), f"{name} must be a whole number of at least {least}", least)
         if self.evaluations is not None:
             whole_number(self.evaluations, "evaluations must be a whole number of network evaluations")
-        if self.within is not None and not self.within > 0.0:
+        if self.within is not None and not 0.0 < self.within < math.inf:
             raise ValueError(f"within must be a positive distance, not {self.within!r}.")
 
     @classmethod

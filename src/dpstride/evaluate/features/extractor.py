@@ -44,7 +44,7 @@ class FeatureExtractor:
                 f"{tuple(images.shape)}. `to_levels` turns samples in [−1, 1] into such images."
             )
         with torch.inference_mode():
-            parts = [self.function(images[i : i + batch_size]).float().cpu() for i in range(0, len(images), batch_size)]
+            parts = [self._of(images[i : i + batch_size]) for i in range(0, len(images), batch_size)]
         found = torch.cat(parts).numpy() if parts else np.zeros((0, self.dimension), dtype=np.float32)
         if found.shape != (len(images), self.dimension):
             raise ValueError(
@@ -52,6 +52,15 @@ class FeatureExtractor:
                 f"gave {found.shape}."
             )
         return np.asarray(frechet.as_features(found), dtype=np.float32)
+
+    def _of(self, images: Tensor) -> Tensor:
+        found = self.function(images.clone())
+        if not isinstance(found, Tensor) or found.is_complex():
+            what = found.dtype if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(
+                f"The extractor {self.name!r} must return a tensor of real features [n, {self.dimension}], not {what}."
+            )
+        return found.float().cpu()
 
     def describe(self) -> dict[str, Any]:
         """Facts about the features that a result must record."""
