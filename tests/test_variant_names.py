@@ -64,6 +64,7 @@ OTHER_MEANINGS = {
             "cli/study.py",
             "racing/halving.py",
             "racing/outcome.py",
+            "racing/teacher.py",
             "racing/wish.py",
             "evaluate/comparison.py",
             "evaluate/frechet.py",

@@ -46,6 +46,7 @@ DEFAULT_DECODER: Final[Decoder] = "upper"
 DEFAULT_CDF: Final[Cdf] = EXACT
 DEFAULT_OBJECTIVE: Final[Objective] = "elbo"
 SAMPLES: Final[Objective] = "samples"
+TRAJECTORY: Final[Objective] = "trajectory"
 OBJECTIVE_FOR: Final[dict[Purpose, Objective]] = {"likelihood": DEFAULT_OBJECTIVE, "samples": SAMPLES}
 DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"

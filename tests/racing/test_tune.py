@@ -133,7 +133,7 @@ def test_an_interrupted_race_goes_on_and_ends_the_same(raced: tuple[Race, Path],
         assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
     calls["made"] = 0
     tune(stopped, DATA, tmp_path / "out", progress=False, **SMALL)
-    assert calls["made"] < 90  # probes; nothing is drawn again
+    assert calls["made"] < 120  # probes; nothing is drawn or followed again
 
 
 def test_more_samples_are_added_to_those_that_are_kept(raced: tuple[Race, Path]) -> None:
@@ -172,7 +172,7 @@ def test_a_sampler_of_the_users_own_is_raced_like_ours(raced: tuple[Race, Path],
     assert [heat.winner for heat in own.heats] == [heat.winner for heat in race.heats]
     for key, entry in race.finish.entries.items():
         assert own.finish.entries[key].distance == pytest.approx(entry.distance, abs=1e-5)
-    assert own.evaluations == race.evaluations
+    assert own.evaluations["finish"] == race.evaluations["finish"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..options import DEFAULT_OBJECTIVE, RACED_BESIDE, STRIDES, Variance
+from ..options import DEFAULT_OBJECTIVE, RACED_BESIDE, STRIDES, TRAJECTORY, Variance
 from ..reading.text import printable
 from ..runs.execution import Execution
 from ..runs.folder import RACE, SCHEDULES, Needed, begin
@@ -26,6 +26,10 @@ from .measure import Features, Measure
 from .outcome import Race
 from .polish import POLISHED, polish, tries
 from .sampling import BuiltIn, Sampling
+from .teacher import FILE as TEACHER
+from .teacher import evaluations as evaluations_of_teacher
+from .teacher import followed, trajectory_paths
+from .teacher import needed as needed_of_teacher
 from .variance import closest, race_variances, rivals
 from .wish import MOST_REFERENCE, Wish
 
@@ -75,6 +79,11 @@ class Event:
         return tuple(sorted({self.sampling.cost.steps(evaluations) for evaluations in self.wish.budgets}))
 
     @property
+    def candidates(self) -> int:
+        """Rules that race."""
+        return CANDIDATES + len(self.wish.also) + (followed(self.sampling) is not None)
+
+    @property
     def sampler(self) -> str:
         """The sampler in words, and what a step of it takes where that is not one pass."""
         guided = self.denoiser.passes
@@ -85,20 +94,24 @@ class Event:
     def expected(self) -> tuple[int, int]:
         """Network evaluations of race and of final measurement, about, besides those of the statistics."""
         wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
-        drawn = expected_race(CANDIDATES + len(wish.also), rounds)
+        drawn = expected_race(self.candidates, rounds)
         drawn += wish.race_samples * max(0, len(rivals(self.denoiser, self.sampling, wish.variance)) - 1)
         raced = drawn * sum(self.budgets)
         if wish.polish:
             raced += wish.race_samples * sum(tries(K) * K for K in self.budgets)
         final = expected_finish(wish.samples, self.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
         each = self.sampling.cost.step * self.denoiser.passes
-        return raced * each, final * each
+        return raced * each + self.of_teacher(), final * each
+
+    def of_teacher(self) -> int:
+        """Network evaluations of the trajectories behind one candidate, about; 0 where it is none."""
+        return 0 if followed(self.sampling) is None else evaluations_of_teacher(self.denoiser, self.choosing)
 
     def least(self) -> int:
         """Network evaluations of the first round of the race and of the final measurement, about."""
         each = self.sampling.cost.step * self.denoiser.passes
-        first = (CANDIDATES + len(self.wish.also)) * self.wish.first_samples * sum(self.budgets) * each
-        return first + self.expected()[1]
+        first = self.candidates * self.wish.first_samples * sum(self.budgets) * each
+        return first + self.of_teacher() + self.expected()[1]
 
     def plan(self) -> str:
         """Describe what is about to be done, and what it costs."""
@@ -119,14 +132,17 @@ class Event:
 
     def run(self, overwrite: bool = False) -> Race:
         """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
-        begin(self.output, self.record, {STATISTICS: self.needed}, overwrite)
+        kept = {STATISTICS: self.needed}
+        if followed(self.sampling) is not None:
+            kept[TEACHER] = needed_of_teacher(self.denoiser, self.choosing, self.how.seed)
+        begin(self.output, self.record, kept, overwrite)
         self.say(self.plan())
         with Pulse(self.say, bars=self.how.progress) as pulse:
             event = replace(self, say=pulse.say)
             pulse.doing("Evaluating the network for the statistics behind the paths")
             statistics = event._statistics()
             base = event._base(statistics)
-            field = Field(statistics, max(event.budgets), event.wish.also)
+            field = Field(statistics, max(event.budgets), {**event._of_teacher(), **event.wish.also})
             pulse.doing("Racing candidates")
             arena, purse = event._racing_arena(), event._purse()
             heats = event._race(arena, field, base, purse)
@@ -152,6 +168,14 @@ class Event:
         )  # fmt: skip
         self.say(f"{self.output / STATISTICS}: {report.sentence()}")
         return statistics
+
+    def _of_teacher(self) -> dict[str, ScheduleSet]:
+        """Paths of the trajectory objective, for a sampler that it is for."""
+        sampler, most = followed(self.sampling), max(self.budgets)
+        if sampler is None:
+            return {}
+        found = trajectory_paths(self.denoiser, sampler, self.choosing, most, self.how, self.output)
+        return {TRAJECTORY: found}
 
     def _base(self, statistics: Statistics, variance: Variance | None = None) -> ScheduleSet:
         """Schedules by the objective for samples: raced paths take over what they carry."""
@@ -189,7 +213,7 @@ class Event:
 
     def _purse(self) -> Purse:
         limit = self.wish.evaluations
-        return Purse(None if limit is None else max(0, limit - self.expected()[1]))
+        return Purse(None if limit is None else max(0, limit - self.of_teacher() - self.expected()[1]))
 
     def _race(self, arena: Arena, field: Field, base: ScheduleSet, purse: Purse) -> list[Heat]:
         heats = []

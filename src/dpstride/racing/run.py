@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..finding.inputs import Asked, load_gaussian, shared_note, split
-from ..options import DEFAULT_OBJECTIVE, SAMPLES, STRIDES
+from ..options import DEFAULT_OBJECTIVE, SAMPLES, STRIDES, TRAJECTORY
 from ..runs.arguments import check_kinds
 from ..runs.execution import Execution
 from ..runs.folder import Needed, claimed
@@ -141,7 +141,7 @@ def _check_also(name: str, schedules: ScheduleSet, denoiser: Denoiser) -> None:
     """Refuse schedules of another process, and names that candidates have already."""
     from ..evaluate.likelihood import steps_on
 
-    if name in (DEFAULT_OBJECTIVE, *STRIDES, OURS, REFERENCE, *MADE):
+    if name in (DEFAULT_OBJECTIVE, TRAJECTORY, *STRIDES, OURS, REFERENCE, *MADE):
         raise ValueError(f"also: {name!r} is the name of another candidate. Call your schedules otherwise.")
     try:
         steps_on(denoiser.process, next(iter(schedules)))

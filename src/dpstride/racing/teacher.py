@@ -1,0 +1,96 @@
+"""The trajectory objective's paths as candidates: for deterministic samplers, on a teacher of few steps.
+
+A teacher of all steps would cost more than the race. One of 128 steps ends close to it, and costs a few thousand evaluations;
+paths of it are chosen on its own grid.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from ..options import ODE_SAMPLERS, OdeSampler
+from ..runs.folder import Needed
+from ..runs.workers import current
+from ..schedule import ScheduleSet
+from .sampling import BuiltIn, Sampling
+
+if TYPE_CHECKING:
+    from ..denoiser import Denoiser
+    from ..runs.execution import Execution
+    from ..statistics.data import Samples
+
+FILE = "trajectory.safetensors"
+STEPS = 128  # of the teacher, at most
+TRAJECTORIES = 32
+
+
+def followed(sampling: Sampling) -> OdeSampler | None:
+    """The sampler whose teacher is followed; None where steps are random, or of a sampler that the objective does not know."""
+    if isinstance(sampling, BuiltIn) and sampling.sampler in ODE_SAMPLERS and sampling.eta == 0.0:
+        return cast(OdeSampler, sampling.sampler)
+    return None
+
+
+def teacher_of(denoiser: Denoiser) -> Denoiser:
+    """The model on even steps of its grid, at most 128."""
+    process = denoiser.process
+    indices = np.unique(np.round(np.linspace(0, process.T, min(STEPS, process.T) + 1)).astype(np.int64))
+    return denoiser.on_grid(process.subset(indices))
+
+
+def count_of(data: Samples) -> int:
+    """Trajectories: each of a conditional model needs its conditioning."""
+    return TRAJECTORIES if data.conditioning is None else min(TRAJECTORIES, len(data))
+
+
+def evaluations(denoiser: Denoiser, data: Samples) -> int:
+    """Network evaluations of the teacher and of its probes, about."""
+    from ..statistics.trajectory import LEVELS, PROBES
+
+    steps, count = min(STEPS, denoiser.process.T), count_of(data)
+    return (steps * count + steps * LEVELS * min(PROBES, count) // 2) * denoiser.passes
+
+
+def needed(denoiser: Denoiser, data: Samples, seed: int) -> Needed:
+    """Identity of the file of trajectories."""
+    process = teacher_of(denoiser).process
+    return Needed(
+        {"teacher": process.fingerprint, "model": denoiser.describe(), "samples": count_of(data), "seed": seed}
+    )
+
+
+def trajectory_paths(
+    denoiser: Denoiser, sampler: OdeSampler, data: Samples, most: int, how: Execution, folder: Path
+) -> ScheduleSet:
+    """Paths of every number of steps up to ``most`` that the teacher's grid has, in every process of a launch."""
+    teacher = teacher_of(denoiser)
+    paths = None
+    if current().main:
+        try:
+            paths = _choose(teacher, sampler, data, min(most, teacher.process.T), how, folder)
+        except BaseException as error:
+            current().fail(error)
+            raise
+    shared = current().share(paths)
+    return ScheduleSet(teacher.process, {len(path) - 1: (tuple(path), None, None) for path in shared})
+
+
+def _choose(
+    teacher: Denoiser, sampler: OdeSampler, data: Samples, most: int, how: Execution, folder: Path
+) -> list[list[int]]:
+    from ..objectives.trajectory import trajectory_schedules
+    from ..statistics.data import slice_conditioning
+    from ..statistics.trajectory import estimate_trajectory
+
+    count = count_of(data)
+    trajectory = estimate_trajectory(
+        teacher, count, how.seed, batch_size=min(how.batch_size, 16), paired=STEPS,
+        conditioning=slice_conditioning(data.conditioning, slice(0, count)), progress=how.progress,
+        checkpoint=folder / FILE,
+    )  # fmt: skip
+    weight = "measured" if trajectory.levels.size else "gaussian"  # a teacher of few steps has no levels to measure at
+    chosen = trajectory_schedules(trajectory, sampler, most, weight)  # type: ignore[arg-type]  # one of two literals
+    return [list(map(int, chosen[K].steps)) for K in chosen.budgets]
