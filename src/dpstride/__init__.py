@@ -96,6 +96,7 @@ _HOME = {
     "load_masked_lm": "integrations.masked_lm",
     "load_model": "integrations.loading",
     "diffusers_sampler": "racing.diffusers_sampler",
+    "PublishedSchedules": "integrations.published",
     "DPStrideScheduler": "integrations.diffusers_scheduler",
 }
 
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
     from .integrations.masked_lm import load_masked_lm as load_masked_lm
+    from .integrations.published import PublishedSchedules as PublishedSchedules
     from .masked.adaptive import estimate_masked_adaptively as estimate_masked_adaptively
     from .masked.comparison import MaskedComparison as MaskedComparison
     from .masked.comparison import compare_masked as compare_masked

@@ -56,6 +56,19 @@ def use_schedules(schedules: Any) -> None:
     compare(schedules, dpstride.estimate(denoiser(), IMAGES[:2], seed=3, progress=False))
 
 
+def make_published(folder: Path) -> None:
+    lists = {"1": [999], "3": [999, 500, 20]}
+    dpstride.PublishedSchedules("p", timesteps=lists, training_steps=1000, sampler="ddim").save(
+        folder / "published.json"
+    )
+
+
+def use_published(published: Any) -> None:
+    schedules = published.on(dpstride.ForwardProcess.linear(1000))
+    assert schedules.budgets == published.budgets
+    assert all(schedule.steps[-1] == 0 for schedule in schedules)
+
+
 def make_masked(folder: Path) -> None:
     model = dpstride.MaskedDenoiser(lambda tokens: torch.zeros(*tokens.shape, 3), 3, 3, 6, name="small")
     statistics = dpstride.estimate_masked(model, np.zeros((2, 6), dtype=np.int64), progress=False)

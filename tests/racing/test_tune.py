@@ -231,7 +231,7 @@ def test_schedules_of_the_users_own_race_too(tmp_path: Path) -> None:
     race = tune(model, DATA, tmp_path / "out", progress=False, **SMALL, also={"mine": tmp_path / "mine.json"})
     raced = race.heats[0].rounds[0].distances
     assert "mine" not in raced  # the same path as even steps', which come first
-    other = ScheduleSet.of([Schedule(kept, (12, 5, 0))])  # 60, 25, 0 on the model's own grid
+    other = dpstride.PublishedSchedules("by hand", timesteps={"2": [59, 24]}, training_steps=T)  # 60, 25, 0 of the grid
     race = tune(model, DATA, tmp_path / "other", progress=False, **SMALL, also={"mine": other})
     chain_steps = replace(race.schedules[2], steps=(60, 25, 0))
     x = x_of(model, chain_steps, 8, seed=0)

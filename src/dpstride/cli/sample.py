@@ -109,6 +109,7 @@ def sample_command(
 
     from ..evaluate.sampling import Chain
     from ..evaluate.stream import UNCONDITIONAL, sample_stream
+    from ..integrations.published import read_schedules, schedules_on
     from ..masked.schedule import is_masked
     from ..report.images import check_drawable, save_samples
     from ..runs.numbers import check_batch_size
@@ -135,11 +136,12 @@ def sample_command(
         raise click.UsageError(
             "--seconds measures one process, so that several would not agree. Give --budget (-k) here."
         )
-    chosen = ScheduleSet.load(schedules)
-    check_eta(sampler or chosen.sampler, eta or 0.0)
-    if budget is not None:
-        beside(chosen, stride, budget)  # an unknown budget is refused before the model is read
+    given = read_schedules(schedules)
+    if isinstance(given, ScheduleSet) and budget is not None:
+        beside(given, stride, budget)  # an unknown budget is refused before the model is read
     loaded = load_model(model, model_options)
+    chosen = schedules_on(given, loaded.denoiser.process)
+    check_eta(sampler or chosen.sampler, eta or 0.0)
     check_batch_size(batch_size)
 
     def chain_of(steps: int) -> Chain:

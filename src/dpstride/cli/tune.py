@@ -65,7 +65,7 @@ from .report import run_of
     multiple=True,
     metavar="SCHEDULES",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Schedules of your own that race too, of another objective, say; may be repeated.",
+    help="Schedules that race too, of another objective or published; may be repeated.",
 )
 @click.option(
     "--features",

@@ -107,6 +107,7 @@ def prepare(
     for budget in wish.budgets:
         rule = f"Budgets must be whole numbers of evaluations from {least} to {most} (1 to T = {T} steps)"
         whole_number(budget, rule, least, most)
+    wish = wish.on(denoiser.process)
     for name, schedules in wish.also.items():
         _check_also(name, schedules, denoiser)
     check_enough(choosing, "DATA")

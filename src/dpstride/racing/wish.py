@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ..integrations.published import PublishedSchedules, read_schedules, schedules_on
 from ..options import DEFAULT_ODE_SAMPLER, Variance
 from ..reading.hints import hint
 from ..runs.numbers import whole_number
@@ -15,6 +16,7 @@ from ..schedule import ScheduleSet
 
 if TYPE_CHECKING:
     from ..evaluate.features.extractor import FeatureExtractor
+    from ..process import ForwardProcess
 
 BUDGETS = (4, 8, 16, 32)
 MOST_REFERENCE = 128  # steps of the path that counts as all of them, unless others are asked for
@@ -32,7 +34,7 @@ class Wish:
         features: a name or path as `dpstride study` takes them, a `FeatureExtractor`, or "none" for the data's own space; what
             fits the data when None.
         budgets: numbers of evaluations of a sample; paths of as many steps as these pay for race.
-        also: schedules of your own that race too, by name: a `ScheduleSet` or its file.
+        also: schedules of your own or published ones that race too, by name: a `ScheduleSet`, `PublishedSchedules` or a file.
         samples: of every path in the final measurement.
         race_samples: of the candidates that come to the last round.
         first_samples: of every candidate in the first round.
@@ -75,6 +77,10 @@ class Wish:
         if self.within is not None and not 0.0 < self.within < math.inf:
             raise ValueError(f"within must be a positive distance, not {self.within!r}.")
 
+    def on(self, process: ForwardProcess) -> Wish:
+        """The same with published schedules as paths on the grid of the model."""
+        return replace(self, also={name: schedules_on(each, process) for name, each in self.also.items()})
+
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Wish:
         """The wish of these options; an unknown name is refused."""
@@ -85,10 +91,10 @@ class Wish:
         return cls(**options)
 
 
-def _schedules(given: Any) -> ScheduleSet:
+def _schedules(given: Any) -> ScheduleSet | PublishedSchedules:
     """A set of schedules, or that of a file."""
-    if isinstance(given, ScheduleSet):
+    if isinstance(given, (ScheduleSet, PublishedSchedules)):
         return given
     if isinstance(given, (str, os.PathLike)):
-        return ScheduleSet.load(given)
+        return read_schedules(given)
     raise ValueError(f"also must name schedules or files of them, not {given!r:.80}.")
