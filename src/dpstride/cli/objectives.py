@@ -20,7 +20,7 @@ from ..options import (
 from .options import given, options
 
 
-class Pair(click.ParamType[Any]):
+class Pair(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """Two numbers, LOW,HIGH."""
 
     name = "pair"

@@ -21,7 +21,7 @@ INSIDE_OUTPUT = 200  # bytes that files in an output folder, or in one beside it
 DECODERS = click.Choice(DECODER_NAMES)
 
 
-class Range(click.ParamType[Any]):
+class Range(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """uint8, continuous, or n:low:high."""
 
     name = "uint8|continuous|n:low:high"
@@ -37,7 +37,7 @@ class Range(click.ParamType[Any]):
             return self.fail(f"{value!r} is not 'uint8', 'continuous' or n:low:high, for example 16:-1:1.", param, ctx)
 
 
-class Budgets(click.ParamType[Any]):
+class Budgets(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """Numbers of steps, separated by commas."""
 
     name = "K,K,…"
