@@ -261,6 +261,22 @@ def test_quoted_messages_exist() -> None:
         assert any(pattern.search(text) for text in sources), f"no message of the package reads {quote!r}"
 
 
+def test_the_readme_and_the_quick_start_tell_of_one_demo() -> None:
+    """Whoever runs the demo anew changes the table of docs/quickstart.md; the README repeats its column of 32 steps."""
+    table = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    rows = {words: numbers.split() for words, numbers in re.findall(r"^(\w+ stride) +(\d.*)$", table, re.MULTILINE)}
+    column = re.search(r"^bits/dim, held-out +(.*)$", table, re.MULTILINE)
+    assert column is not None
+    at = column[1].split().index("32")
+    said = (rows["DP stride"][at], rows["even stride"][at], rows["quadratic stride"][at], rows["DP stride"][-1])
+    sentence = (
+        r"32 of its 1,000 steps .* at (\S+) bits.* even steps at (\S+), quadratic ones at (\S+), and all .* at (\S+)\. "
+    )
+    found = re.search(sentence, " ".join((ROOT / "README.md").read_text(encoding="utf-8").split()))
+    assert found is not None
+    assert found.groups() == said
+
+
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_no_machine_paths(page: Path) -> None:
     found = re.findall(r"(?:/home/|/work/|/root/|/Users/|/tmp/)\S*", page.read_text(encoding="utf-8"))
