@@ -136,11 +136,11 @@ def sample_command(
         raise click.UsageError(
             "--seconds measures one process, so that several would not agree. Give --budget (-k) here."
         )
-    given = read_schedules(schedules)
-    if isinstance(given, ScheduleSet) and budget is not None:
-        beside(given, stride, budget)  # an unknown budget is refused before the model is read
+    saved = read_schedules(schedules)
+    if isinstance(saved, ScheduleSet) and budget is not None:
+        beside(saved, stride, budget)  # an unknown budget is refused before the model is read
     loaded = load_model(model, model_options)
-    chosen = schedules_on(given, loaded.denoiser.process)
+    chosen = schedules_on(saved, loaded.denoiser.process)
     check_eta(sampler or chosen.sampler, eta or 0.0)
     check_batch_size(batch_size)
 
