@@ -36,6 +36,23 @@ def test_no_number_depends_on_batches_or_counts() -> None:
     assert not np.array_equal(dpstride.estimate_masked(joint.denoiser(), data, seed=1, progress=False).nats, whole.nats)
 
 
+def test_what_is_masked_of_a_sample_grows_with_the_count() -> None:
+    joint, seen = markov(), []
+
+    def network(tokens: Tensor) -> Tensor:
+        seen.extend((row == joint.vocabulary).nonzero().flatten().tolist() for row in tokens)
+        return joint.network()(tokens)
+
+    denoiser = MaskedDenoiser(network, joint.vocabulary, joint.vocabulary, joint.n)
+    dpstride.estimate_masked(denoiser, joint.draw(3), batch_size=1, progress=False)
+    masks = [{*places} for places in seen]
+    assert max(map(len, masks)) == joint.n
+    for size in range(1, joint.n):
+        for smaller in (each for each in masks if len(each) == size):
+            assert any(smaller < other for other in masks if len(other) == size + 1)
+    assert len({frozenset(each) for each in masks if len(each) == 3}) > 1  # samples have orders of their own
+
+
 class Stopping:
     """A network that fails after some calls; it counts the samples that it was given."""
 

@@ -1,6 +1,8 @@
 """Stage 3. Network passes: which positions are masked for a (count, sample), and −ln p of the tokens there.
 
-Masks are named by (seed, count, sample), so that no number depends on batches, order of work or interruption.
+Masks are named by (seed, sample), so that no number depends on batches, order of work or interruption. A sample has one order in
+which its tokens are masked, whatever the count: c_t of neighbouring counts then has its noise in common, and the best path does
+not go where noise alone makes c_t small.
 """
 
 from __future__ import annotations
@@ -57,10 +59,7 @@ class MaskedPasses:
         """Positions masked at grid indices ``t`` of ``samples``: [B, n]."""
         process, tokens = self.denoiser.process, self.tokens
         counts = process.counts[t]
-        draws = np.empty((len(t), tokens.ids.shape[1]))
-        for count in np.unique(counts).tolist():
-            rows = counts == count
-            draws[rows] = uniform(self.how.seed, "mask", count, samples[rows].tolist(), numbers=draws.shape[1])
+        draws = uniform(self.how.seed, "mask", 0, samples.tolist(), numbers=tokens.ids.shape[1])
         return first_of(draws, tokens.free[samples], scale_counts(counts, process.length, self.sizes[samples]))
 
     def nats(self, masked: Booleans, asked: Booleans, samples: Integers) -> npt.NDArray[np.float64]:

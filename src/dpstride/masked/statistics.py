@@ -20,7 +20,7 @@ from .process import MaskedProcess, scale_counts
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 FORMAT = "dpstride-masked-statistics"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1: every count had masks of its own
 MOST_NATS, MOST_TOKENS = 1e100, 1 << 31  # of a sample in a file: more overflows sums
 
 
