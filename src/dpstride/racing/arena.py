@@ -119,7 +119,7 @@ class Arena:
         return collect_features(store, n, self.batch_size, compute, received=lambda unit: self.update(unit[1] * each))
 
     def _tried(self, budget: int) -> dict[str, Any]:
-        """How the sampler behaves along so many even steps, found out once."""
+        """Behaviour of the sampler along so many even steps, found out once."""
         if budget not in self._known:
             given = Conditioning.of(self.conditioning, 2).entries
             try:

@@ -55,7 +55,7 @@ class Sampling(Protocol):
     def behaviour(
         self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
     ) -> dict[str, Any]:
-        """What tells it from an edited one, by what it draws along a schedule; ValueError if it is random."""
+        """Record that tells it from an edited one, by what it draws along a schedule; ValueError if it is random."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Own:
     def behaviour(
         self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
     ) -> dict[str, Any]:
-        """What it makes of two noises, drawn twice and once alone."""
+        """Record of what it makes of two noises, drawn twice and once alone."""
         walk = OwnWalk(denoiser, schedule, 0, self.function, self.words)
         network = Behaviour.from_dict(identity["behaviour"])
         return {"sampler_behaviour": try_sampler(walk, network, conditioning).to_dict()}
