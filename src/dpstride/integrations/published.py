@@ -134,12 +134,16 @@ class PublishedSchedules:
     ) -> PublishedSchedules:
         """Publish schedules, all of them or those of ``budgets``: training steps of a discrete model, else noise levels."""
         discrete = schedules.process.kind == "discrete"
-        lists: dict[str, Any] = {
-            str(K): (timesteps if discrete else sigmas)(schedules[K]) for K in budgets or schedules.budgets
-        }
-        steps = schedules.process.origin_T if discrete else None
-        told = {"model": model, "source": source, "sampler": schedules.sampler, "training_steps": steps}
-        return cls(name, **{"timesteps" if discrete else "sigmas": lists}, **told)
+        chosen = [schedules[K] for K in budgets or schedules.budgets]
+        return cls(
+            name,
+            timesteps={str(each.budget): timesteps(each) for each in chosen} if discrete else {},
+            sigmas={} if discrete else {str(each.budget): sigmas(each) for each in chosen},
+            training_steps=schedules.process.origin_T if discrete else None,
+            model=model,
+            source=source,
+            sampler=schedules.sampler,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write as JSON; what is empty is left out."""
