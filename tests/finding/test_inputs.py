@@ -1,13 +1,35 @@
-"""MODEL and DATA that were typed in a place where they do not belong."""
+"""MODEL and DATA as typed: names where they do not belong, and functions that return data sets of torch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 
-from dpstride.finding.inputs import load_model, named_data
+from dpstride.finding.inputs import load_model, named_data, read_samples
+from dpstride.integrations.loaded import LoadedModel
 from dpstride.zoo import data_names, names
+from small_network import IMAGES, denoiser_of
+
+DATASETS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+from small_network import IMAGES
+
+class One(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, i):
+        return IMAGES[i]
+
+def dataset():
+    return One()
+
+def loader():
+    return DataLoader(One(), batch_size=4)
+"""
 
 
 def test_swapped_names_are_told_apart() -> None:
@@ -42,3 +64,12 @@ def test_a_module_without_functions_and_one_in_a_package_are_answered_too(
         load_model("bare")
     with pytest.raises(ValueError, match=r"Did you mean pkg\.nets:build\?"):
         load_model("pkg/nets.py")
+
+
+@pytest.mark.parametrize("name", ["dataset", "loader"])
+def test_a_function_may_return_a_dataset_of_torch(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch_datasets.py").write_text(DATASETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = read_samples(f"torch_datasets:{name}", LoadedModel(denoiser_of()), 7, None)
+    assert torch.equal(found.values, IMAGES[:7])
+    assert found.data_range.levels == 256
