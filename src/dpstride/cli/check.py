@@ -10,7 +10,7 @@ from ..finding.inputs import read_samples
 from ..finding.job import notes_of
 from .console import emit, printer
 from .inputs import load_model
-from .options import data_argument, model_argument, model_option, output, work
+from .options import conditioning_option, data_argument, model_argument, model_option, output, work
 
 BETTER = 1  # exit code when another description would be better, or the network is untrained
 
@@ -20,6 +20,7 @@ BETTER = 1  # exit code when another description would be better, or the network
 @data_argument
 @click.option("--all", "show_all", is_flag=True, help="List what every single change would cost.")
 @model_option
+@conditioning_option
 @work
 @output
 def check_command(
@@ -27,6 +28,7 @@ def check_command(
     data: str,
     show_all: bool,
     model_options: tuple[tuple[str, Any], ...],
+    conditioning: str | None,
     seed: int,
     batch_size: int,
     data_range: Any,
@@ -49,7 +51,7 @@ def check_command(
 
     loaded = load_model(model, model_options)
     printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
-    samples = read_samples(data, loaded, None, data_range)
+    samples = read_samples(data, loaded, None, data_range, conditioning)
     found = check(
         loaded.denoiser, samples, seed, batch_size, data_range=samples.data_range, progress=not (quiet or as_json)
     )

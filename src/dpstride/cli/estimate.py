@@ -19,6 +19,7 @@ from .options import (
     VARIANCES,
     adaptive,
     checks,
+    conditioning_option,
     data_argument,
     model_argument,
     model_option,
@@ -46,6 +47,7 @@ from .options import (
     "--decoder", type=DECODERS, default=DEFAULT_DECODER, show_default=True, help="With --adaptive: their decoder."
 )
 @model_option
+@conditioning_option
 @work
 @skip_nonfinite
 @overwrite
@@ -63,6 +65,7 @@ def estimate_command(
     variance: Any,
     decoder: Any,
     model_options: tuple[tuple[str, Any], ...],
+    conditioning: str | None,
     seed: int,
     batch_size: int,
     data_range: Any,
@@ -89,7 +92,7 @@ def estimate_command(
     say = printer(quiet or as_json)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
-    gathered = read_samples(data, loaded, samples, data_range)
+    gathered = read_samples(data, loaded, samples, data_range, conditioning)
     size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape} ({describe_source(data)})"
     say("\n".join([f"Model    {model}: {size}", *notes_of(loaded)]))
     identity = identity_of(denoiser, gathered, seed)

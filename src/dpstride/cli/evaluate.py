@@ -12,7 +12,7 @@ from ..finding.job import notes_of
 from ..options import BEST, COMPARED_STRIDES
 from .console import complain, emit, printer
 from .inputs import load_model
-from .options import complete_data, complete_model, model_option, output, work
+from .options import complete_data, complete_model, conditioning_option, model_option, output, work
 
 
 @click.command("evaluate", short_help="Held-out bits/dim of SCHEDULES beside other strides.")
@@ -23,6 +23,7 @@ from .options import complete_data, complete_model, model_option, output, work
 @click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of --data.  [default: all]")
 @click.option("--budget", "-k", "budgets", multiple=True, type=int, help="A number of steps; may be repeated.")
 @model_option
+@conditioning_option
 @work
 @output
 def evaluate_command(
@@ -33,6 +34,7 @@ def evaluate_command(
     samples: int | None,
     budgets: tuple[int, ...],
     model_options: tuple[tuple[str, Any], ...],
+    conditioning: str | None,
     seed: int,
     batch_size: int,
     data_range: Any,
@@ -71,7 +73,7 @@ def evaluate_command(
         loaded = load_model(model, model_options)
         printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
         denoiser = loaded.denoiser
-        gathered = read_samples(data, loaded, samples, data_range)
+        gathered = read_samples(data, loaded, samples, data_range, conditioning)
         curves: dict[str, dict[int, tuple[float, float]]] = {stride: {} for stride in (*COMPARED_STRIDES, BEST)}
         for budget in budgets:
             for stride, curve in curves.items():

@@ -18,6 +18,7 @@ from .objectives import check_objective, objective, objective_of
 from .options import (
     adaptive,
     checks,
+    conditioning_option,
     costs,
     data_argument,
     dry_run,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 @dry_run
 @objective
 @model_option
+@conditioning_option
 @costs
 @work
 @skip_nonfinite
@@ -90,6 +92,7 @@ def find_command(
     trajectories: int,
     teacher_steps: int,
     model_options: tuple[tuple[str, Any], ...],
+    conditioning: str | None,
     variance: Any,
     decoder: Any,
     max_budget: int | None,
@@ -151,7 +154,7 @@ def find_command(
         check=check,
     )
     how = Execution(seed, batch_size, not quiet, skip_nonfinite=skip_nonfinite)
-    asked = Asked(data, heldout, samples, heldout_samples, data_range=data_range)
+    asked = Asked(data, heldout, samples, heldout_samples, data_range=data_range, conditioning=conditioning)
     job = job_of(
         load_any(model, model_options), asked, request, output,
         how=how, record=partial(run_of, model, data, heldout), say=printer(quiet or as_json),

@@ -88,6 +88,14 @@ heldout_option = click.option(
 )
 
 
+conditioning_option = click.option(
+    "--conditioning",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Prompts (.txt, one per line) or labels of DATA, where they are not beside its samples.",
+)
+
+
 def options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several shared options as one decorator, listed in the order given."""
 

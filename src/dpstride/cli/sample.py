@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..finding.expected import fitting_steps
-from ..finding.inputs import named_data
+from ..finding.inputs import condition_of
 from ..options import BEST, COMPARED_STRIDES, DEFAULT_ORDER, ORDERS, SAMPLERS
 from ..runs.launched import launch_size
 from .claim import claims_file
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..evaluate.stream import Conditioning
+    from ..integrations.loaded import LoadedModel
 
 
 @click.command("sample", short_help="Samples of MODEL along a path of K steps.")
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     "--conditioning",
     metavar="DATA",
     shell_complete=complete_file,
-    help="Data whose conditioning the samples get, one after the other and over again; for conditional models.",
+    help="Prompts (.txt, one per line), labels, or data that have them: samples get them one after the other and over again.",
 )
 @click.option(
     "--order",
@@ -108,7 +109,7 @@ def sample_command(
     from tqdm import tqdm
 
     from ..evaluate.sampling import Chain
-    from ..evaluate.stream import UNCONDITIONAL, sample_stream
+    from ..evaluate.stream import sample_stream
     from ..integrations.published import read_schedules, schedules_on
     from ..masked.schedule import is_masked
     from ..report.images import check_drawable, save_samples
@@ -152,7 +153,7 @@ def sample_command(
     if loaded.decode is None and output.suffix != ".npy":
         check_drawable((count, *(loaded.denoiser.shape or ())))
     shape: list[int] = []
-    condition = UNCONDITIONAL if conditioning is None else _conditioning(conditioning, count)
+    condition = _conditioning(conditioning, count, loaded)
     measured: dict[str, float] = {}
     if seconds is not None:
         fits = fitting_steps(longest, chosen.budgets, seconds, count, batch_size=batch_size, conditioning=condition)
@@ -175,15 +176,21 @@ def sample_command(
     emit(as_json, result, f"{output}: {count} samples, {budget} steps")
 
 
-def _conditioning(text: str, count: int) -> Conditioning:
+def _conditioning(text: str | None, count: int, model: LoadedModel) -> Conditioning:
     """``count`` entries of the conditioning in DATA."""
     import torch
 
-    from ..evaluate.stream import Conditioning
+    from ..evaluate.stream import UNCONDITIONAL, Conditioning
+    from ..finding.conditions import count_of, entries_of, missing
     from ..statistics.data import Samples
 
-    data = named_data(text, labels=True)
-    if not isinstance(data, tuple):
-        raise ValueError(f"--conditioning {text}: these data have no conditioning, only samples.")
-    entries = Samples.read((torch.zeros(len(data[0]), 1), data[1]), None, "continuous")
-    return Conditioning.of(entries, count)
+    kind = condition_of(model)
+    if text is None:
+        if kind is not None and model.conditioning is not None:
+            raise missing(kind, "`dpstride sample` by itself")
+        return UNCONDITIONAL
+    entries = entries_of(text, kind)
+    found = count_of(entries)
+    if model.condition is not None:
+        entries = model.condition(entries, found)
+    return Conditioning.of(Samples.read((torch.zeros(found, 1), entries), None, "continuous"), count)

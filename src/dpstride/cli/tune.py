@@ -18,6 +18,7 @@ from .options import (
     VARIANCES,
     Budgets,
     check_eta,
+    conditioning_option,
     data_argument,
     dry_run,
     heldout_option,
@@ -110,6 +111,7 @@ from .report import run_of
 )
 @dry_run
 @model_option
+@conditioning_option
 @work
 @overwrite
 @output
@@ -135,6 +137,7 @@ def tune_command(
     seconds: float | None,
     dry_run: bool,
     model_options: tuple[tuple[str, Any], ...],
+    conditioning: str | None,
     seed: int,
     batch_size: int,
     data_range: Any,
@@ -181,7 +184,11 @@ def tune_command(
         within=within,
         evaluations=_limit(loaded.denoiser, evaluations, seconds, batch_size),
     )
-    parts = split(Asked(data, heldout, data_range=data_range, defaults=(wish.real, wish.real)), loaded, seed)
+    parts = split(
+        Asked(data, heldout, data_range=data_range, defaults=(wish.real, wish.real), conditioning=conditioning),
+        loaded,
+        seed,
+    )
     event = prepare(
         loaded, parts, output, wish, how=Execution(seed, batch_size, not quiet), record=partial(run_of, model, data, heldout),
         notes=shared_note(*parts) if heldout else (), say=printer(quiet or as_json),

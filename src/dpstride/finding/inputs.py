@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from ..reading.hints import function_hint, hint, path_hint
+from .conditions import LABEL_NAMES, LABELS, PROMPTS, Kind, conditioned
 
 if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ..statistics.data import Samples
 
 DEFAULT_SAMPLES = 128
-LABEL_NAMES = ("class_labels", "labels", "label", "y")  # of a network's third argument
 
 
 def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedModel | MaskedSource:
@@ -88,12 +88,17 @@ def _placed(loaded: LoadedModel) -> LoadedModel:
     return replace(loaded, denoiser=loaded.denoiser.to(device))
 
 
-def read_samples(data: Any, model: LoadedModel, samples: int | None, data_range: Any) -> Samples:
-    """Read DATA as the model takes it: encoded where it works on latents, with the value range that it implies."""
+def read_samples(
+    data: Any, model: LoadedModel, samples: int | None, data_range: Any, conditioning: str | None = None
+) -> Samples:
+    """Read DATA as the model takes it: encoded where it works on latents, with the value range that it implies.
+
+    ``conditioning`` names prompts or labels that are not beside the samples.
+    """
     from ..statistics.data import Samples
 
     if isinstance(data, (str, os.PathLike)):
-        data = named_data(os.fspath(data), labels=_takes_labels(model))
+        data = conditioned(os.fspath(data), condition_of(model), conditioning)
     elif isinstance(data, Samples):
         return data if samples is None else data.take(range(samples))
     if model.encode is not None:
@@ -115,6 +120,13 @@ def named_data(text: str, *, labels: bool = False) -> Any:
     if _is_plain_name(text) and (near := hint(text, zoo.data_names())):
         raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
     return read_data(text, labels=labels)
+
+
+def condition_of(model: LoadedModel) -> Kind | None:
+    """Return what the model is conditioned on, where that is prompts or class labels."""
+    if model.conditioning is not None and model.conditioning.startswith(PROMPTS.words):
+        return PROMPTS
+    return LABELS if _takes_labels(model) else None
 
 
 def _takes_labels(model: LoadedModel) -> bool:
@@ -151,6 +163,7 @@ class Asked(NamedTuple):
     heldout_samples: int | None = None
     data_range: Any = None
     defaults: tuple[int, int] = (DEFAULT_SAMPLES, DEFAULT_SAMPLES)
+    conditioning: str | None = None  # of ``data``, where it is not beside the samples
 
 
 class Part(Protocol):
@@ -167,7 +180,11 @@ P = TypeVar("P", bound=Part)
 
 def split(asked: Asked, model: LoadedModel, seed: int) -> tuple[Samples, Samples]:
     """Return the samples that choose the path and those that score it: two data sets, or disjoint parts of one, shuffled."""
-    return parts_of(asked, lambda data: read_samples(data, model, None, asked.data_range), seed)
+
+    def read(data: Any) -> Samples:
+        return read_samples(data, model, None, asked.data_range, asked.conditioning if data is asked.data else None)
+
+    return parts_of(asked, read, seed)
 
 
 def parts_of(asked: Asked, read: Callable[[Any], P], seed: int) -> tuple[P, P]:

@@ -223,7 +223,13 @@ def _check_uses(request: Request, asked: Asked, how: Execution) -> None:
         if each.name not in USES and getattr(request, each.name) != getattr(usual, each.name)
     ]
     given += [
-        name for name, found in (("data_range", asked.data_range), ("skip_nonfinite", how.skip_nonfinite)) if found
+        name
+        for name, found in (
+            ("data_range", asked.data_range),
+            ("conditioning", asked.conditioning),
+            ("skip_nonfinite", how.skip_nonfinite),
+        )
+        if found
     ]
     if given:
         raise ValueError(

@@ -48,7 +48,7 @@ class Latents:
         """The model of latents with the autoencoder around it."""
         return LoadedModel(
             denoiser, notes, warnings, data_range="continuous", conditioning=conditioning,
-            encode=self.encode, decode=self.decode, unit=UNIT,
+            encode=self.encode, decode=self.decode, condition=self.conditioning, unit=UNIT,
         )  # fmt: skip
 
     def encode(self, images: Any, conditioning: Any = None, batch_size: int = 8) -> Any:

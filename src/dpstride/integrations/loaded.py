@@ -33,6 +33,8 @@ class LoadedModel:
         encode: data as the user has it → data as the denoiser takes it, None when they are the same. Called as
             ``encode(images)`` or ``encode(images, conditioning)``; returns what `estimate` takes.
         decode: samples of the denoiser → images in [−1, 1], None when they are the same.
+        condition: conditions as the user has them (prompts, labels) and their number → as the denoiser takes them, None when
+            they are the same.
         unit: what bits/dim are per.
     """
 
@@ -45,6 +47,7 @@ class LoadedModel:
     conditioning: str | None = None
     encode: Callable[..., Any] | None = field(default=None, repr=False)
     decode: Callable[..., Any] | None = field(default=None, repr=False)
+    condition: Callable[[Any, int], Any] | None = field(default=None, repr=False)
     unit: str = "bits per data dimension"
 
     def __post_init__(self) -> None:

@@ -55,13 +55,17 @@ def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
     if os.path.isdir(path) or (os.path.isfile(path) and (path.suffix.lower() == ".bin" or is_batch(path))):
         images, classes = _read_labelled(path)
         if labels and classes is None:
-            raise ValueError(f"{path}: these images have no labels. Put each class into a folder of its own.")
+            raise ValueError(
+                f"{path}: these images have no labels. Put each class into a folder of its own, or name a file of labels with "
+                "--conditioning."
+            )
         return (images, classes) if labels else images
     if os.path.isfile(path):
         data = _read_file(path)
         if labels and not isinstance(data, tuple):
             raise ValueError(
-                f"{path}: holds no labels. Save them beside the images: np.savez(file, images=…, labels=…)."
+                f"{path}: holds no labels. Save them beside the images: np.savez(file, images=…, labels=…), or name a file of "
+                "labels with --conditioning."
             )
         return data
     if ":" in text:
@@ -179,8 +183,13 @@ def _read_labelled(path: Path) -> tuple[Tensor, Tensor | None]:
     return torch.from_numpy(images), torch.from_numpy(labels)
 
 
+def image_paths(folder: Path) -> list[Path]:
+    """The images below a folder, in the order in which they are read."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
 def _read_folder(folder: Path) -> tuple[Tensor, Tensor | None]:
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    paths = image_paths(folder)
     if not paths:
         inside = [each.name for each in sorted(folder.glob("cifar-*")) if each.is_dir()]
         near = f" It holds {inside[0]!r:.80}: name that folder." if inside else ""
