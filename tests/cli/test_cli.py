@@ -224,7 +224,7 @@ def test_sample_writes_a_grid_and_arrays(folder, capsys):
     from PIL import Image
 
     with Image.open("grid.png") as image:
-        assert image.size == (3 * 4 - 1, 2 * 4 - 1)
+        assert image.size == (3 * 64 - 1, 2 * 64 - 1)  # of 3 × 3 pixels, 21 times enlarged
     samples = np.load("samples.npy")
     assert samples.shape == (5, 1, 3, 3)
     with np.load("samples.npz") as archive:
