@@ -40,7 +40,7 @@ class ScheduleFileError(ValueError):
 
 
 class Chosen:
-    """What a schedule and a set of them were chosen for, as their options and provenance say."""
+    """Purpose of a schedule and of a set of them, as their options and provenance say."""
 
     options: Mapping[str, Any]
     provenance: Mapping[str, Any]

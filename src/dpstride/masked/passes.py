@@ -1,8 +1,8 @@
 """Stage 3. Network passes: which positions are masked for a (count, sample), and −ln p of the tokens there.
 
-Masks are named by (seed, sample), so that no number depends on batches, order of work or interruption. A sample has one order in
-which its tokens are masked, whatever the count: c_t of neighbouring counts then has its noise in common, and the best path does
-not go where noise alone makes c_t small.
+Masks are named by (seed, sample), so that no number depends on batches, order of work or interruption. A sample has one order
+in which its tokens are masked, whatever the count: c_t of neighbouring counts then has its noise in common, and the best path
+does not go where noise alone makes c_t small.
 """
 
 from __future__ import annotations
