@@ -361,7 +361,7 @@ class ScheduleSet(Chosen):
 def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
     """``steps`` as a tuple of ints that falls strictly to 0 from at most T, or a clear error."""
     try:
-        path = tuple(map(int, steps))
+        path: tuple[int, ...] | None = tuple(map(int, steps))
     except (TypeError, ValueError):
         path = None
     if path is None or path != tuple(steps):
