@@ -17,7 +17,7 @@ def usable_device(device: str | torch.device) -> torch.device:
         torch.empty(0, device=found)
     except (AssertionError, RuntimeError, NotImplementedError) as error:
         remedy = "Use device='cpu', or leave device out."
-        if found.type == "cuda" and not torch.backends.cuda.is_built():
+        if found.type == "cuda" and not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
             reason, remedy = (
                 f"this PyTorch, {torch.__version__}, was built without CUDA",
                 f"Install one with it (pytorch.org/get-started). {remedy}",
