@@ -268,9 +268,7 @@ def next_steps(belief: Belief, u: Array, along: Array, count: int) -> npt.NDArra
     return np.array([middle_of(along, *gap) for gap in belief.gaps[order[:count]].tolist()], dtype=np.int64)
 
 
-def check_budgets(
-    budgets: Sequence[int] | None, T: int, decoder: str, max_budget: int | None = None
-) -> tuple[int, ...]:
+def check_budgets(budgets: object, T: int, decoder: str, max_budget: int | None = None) -> tuple[int, ...]:
     """The budgets asked for, ascending, or a clear error; by default the paper's, up to T and ``max_budget``."""
     least = decoders.find(decoder).least_budget
     if budgets is None:

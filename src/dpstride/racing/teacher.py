@@ -7,7 +7,7 @@ paths of it are chosen on its own grid.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +30,7 @@ TRAJECTORIES = 32
 def followed(sampling: Sampling) -> OdeSampler | None:
     """The sampler whose teacher is followed; None where steps are random, or of a sampler that the objective does not know."""
     if isinstance(sampling, BuiltIn) and sampling.sampler in ODE_SAMPLERS and sampling.eta == 0.0:
-        return cast(OdeSampler, sampling.sampler)
+        return sampling.sampler
     return None
 
 
