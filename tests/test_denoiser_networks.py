@@ -268,9 +268,9 @@ def test_a_model_trained_on_continuous_levels_takes_any_grid() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"predicts": "noise"}, r"predicts must be 'eps', 'x0', 'v' or 'flow', not 'noise'"),
-        ({"variance": "learned"}, r"variance must be 'posterior', 'upper' or 'learned_range', not 'learned'"),
-        ({"variance": "optimal"}, r"variance must be 'posterior', 'upper' or 'learned_range', not 'optimal'"),
+        ({"predicts": "noise"}, r"predicts must be one of 'eps', 'x0', 'v', 'flow', not 'noise'"),
+        ({"variance": "learned"}, r"variance must be one of 'posterior', 'upper', 'learned_range', not 'learned'"),
+        ({"variance": "optimal"}, r"variance must be one of 'posterior', 'upper', 'learned_range', not 'optimal'"),
         ({"clip": (1.0, -1.0)}, r"clip must be None or \(low, high\) with low < high, not \(1\.0, -1\.0\)"),
         ({"clip": 1.0}, r"clip must be None or \(low, high\) with low < high, not 1\.0"),
         ({"clip": (-1.0, float("nan"))}, r"clip must be None or \(low, high\)"),

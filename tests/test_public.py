@@ -30,6 +30,7 @@ STAGES = {
     "checking": 3,
     "fitted": 4,
     "schedule": 4,
+    "paths": 4,
     "strides": 4,
     "variances": 5,
     "decoders": 5,

@@ -25,7 +25,7 @@ from dpstride import (
     schedules_from,
 )
 from dpstride.fitted import FACTOR_SIZE, Fitted
-from dpstride.schedule import LISTED
+from dpstride.paths import LISTED
 from gaussian import ideal_statistics
 from schedule_sets import set_of
 

@@ -31,7 +31,7 @@ from .calling import (
 from .compiling import compiled
 from .devices import usable_device
 from .fingerprint import digest_of, name_of, parts_of, plain_parts
-from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance
+from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance, check_choice
 from .process import ForwardProcess
 from .reading.text import printable
 from .runs.serving import hand_over
@@ -93,8 +93,8 @@ class Denoiser:
         if not isinstance(process, ForwardProcess):
             raise ValueError(f"process must be a ForwardProcess, not {type(process).__name__}.")
         assumed, predicts = predicts is None, DEFAULT_PREDICTS if predicts is None else predicts
-        _check_choice("predicts", predicts, get_args(Predicts))
-        _check_choice("variance", variance, MODEL_VARIANCES)
+        check_choice("predicts", predicts, get_args(Predicts))
+        check_choice("variance", variance, MODEL_VARIANCES)
         if dtype is not None and dtype not in PRECISIONS:
             names = ", ".join(str(each) for each in PRECISIONS)
             raise ValueError(f"dtype must be one of {names}, or None to find it, not {dtype!r}.")
@@ -393,9 +393,3 @@ def _same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
     with np.errstate(all="ignore"):
         expected = ForwardProcess.from_functions(f, g, process.times)
     return bool(np.allclose(expected.f, process.f, 1e-9, 1e-12) and np.allclose(expected.g, process.g, 1e-9, 1e-12))
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        *first, last = (repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be {', '.join(first)} or {last}, not {value!r}.")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..paths import finite
 from ..runs.execution import Execution
 from ..runs.folder import COMPARISON, RECORD, SCHEDULES, begin
 from ..runs.numbers import whole_number
 from ..runs.pulse import Pulse
 from ..runs.record import Run
-from ..schedule import finite
 from .inputs import Asked, parts_of
 from .job import HELDOUT, STATISTICS, Found, Request, Say
 

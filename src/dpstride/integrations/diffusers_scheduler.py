@@ -23,10 +23,11 @@ from torch import Tensor
 from .. import samplers, variances
 from ..evaluate.likelihood import check_fitted
 from ..options import DEFAULT_MODEL_VARIANCE, VARIANCES
+from ..paths import check_path
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..runs.writing import write_json
-from ..schedule import Schedule, ScheduleSet, check_path
+from ..schedule import Schedule, ScheduleSet
 from .loaded import UnsupportedModelError
 from .scheduler_config import SchedulerFacts, read_scheduler
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..options import BEST
+from ..paths import finite
 from ..runs.writing import write_json
-from ..schedule import finite
 from .costs import score_masked
 from .schedule import MaskedScheduleSet
 from .statistics import MaskedStatistics

@@ -18,11 +18,12 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..options import GIVEN
+from ..paths import check_path, finite, path_from_json, path_to_json
 from ..reading.documents import read_json
 from ..reading.limits import UnreadableFileError
 from ..runs.numbers import looked_up, spans
 from ..runs.writing import write_json
-from ..schedule import ScheduleFileError, check_path, finite, path_from_json, path_to_json
+from ..schedule import ScheduleFileError
 from .process import scale_counts
 
 Integers = npt.NDArray[np.int64]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..options import EVEN
+from ..paths import check_path
 from ..reading.types import check_types
 from ..runs.workers import current
-from ..schedule import check_path
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
