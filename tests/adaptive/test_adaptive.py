@@ -307,7 +307,7 @@ def test_samples_needed_grow_with_the_regret(samples: int, regret: float, tolera
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"budgets": (0, 8)}, "budgets must be whole numbers of steps between 1 and T = 120"),
+        ({"budgets": (0, 8)}, "budgets must be a list of whole numbers of steps between 1 and T = 120"),
         ({"budgets": ()}, "at least one, not"),
         ({"budgets": (8, 300)}, "between 1 and T = 120"),
         ({"budgets": (1, 8), "decoder": "respaced"}, "between 2 and T = 120"),

@@ -90,7 +90,7 @@ def test_the_embedded_data_are_listed(capsys: pytest.CaptureFixture[str]) -> Non
     for name in zoo.data_names():
         assert name in out
     assert "the first 512 test images of CIFAR-10" in out
-    assert json.loads(run(capsys, "models", "--json")[1])["data"] == list(zoo.data_names())
+    assert json.loads(run(capsys, "models", "--json")[1])["data"] == [*zoo.data_names(), *zoo.text_names()]
 
 
 def test_a_class_conditional_pipeline_gets_the_labels(

@@ -58,4 +58,5 @@ def test_candidates_of_a_class_conditional_pipeline_share_their_labels(tmp_path:
     race = tune(model, (IMAGES, labels), tmp_path / "out", sampler=one_step, **SMALL)
     check(race, model, labels, tmp_path / "out")
     order = np.random.default_rng(0).permutation(64)
-    assert set(seen) == {tuple(labels[order[:4]]), tuple(labels[order[32:36]])}  # of the race, and of the end
+    drawn = {each for each in seen if len(each) == SMALL["samples"]}  # fewer are those of the sampler's trial
+    assert drawn == {tuple(labels[order[:4]]), tuple(labels[order[32:36]])}  # of the race, and of the end

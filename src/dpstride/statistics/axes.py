@@ -22,8 +22,8 @@ def warn_about_channels(shape: tuple[int, ...]) -> None:
     if has_channels_last(shape):
         readings, names = readings[::-1], names[::-1]
     taken, other = readings
-    squarer = (other[1] == other[2]) - (taken[1] == taken[2])  # images are mostly square
-    if squarer < 0 or (squarer == 0 and second >= LEAST_SIDE) or second == third == last == 1:
+    squarer = _squareness(other) - _squareness(taken)
+    if squarer < 0.0 or (squarer == 0.0 and second >= LEAST_SIDE) or second == third == last == 1:
         return
     channels, height, width = taken
     how = "save them channels first"
@@ -34,6 +34,12 @@ def warn_about_channels(shape: tuple[int, ...]) -> None:
         f"{width}. If channels are {names[1]}, {how}.",
         stacklevel=5,
     )
+
+
+def _squareness(reading: tuple[int, int, int]) -> float:
+    """Shorter side over longer side: images are mostly square, or nearly."""
+    _, height, width = reading
+    return min(height, width) / max(height, width)
 
 
 def warn_about_one_image(shape: tuple[int, ...], discretised: bool) -> None:
