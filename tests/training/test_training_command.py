@@ -167,5 +167,6 @@ def test_a_trained_model_of_classes_is_found_schedules_for_and_sampled(tmp_path,
     ]
     capsys.readouterr()
     assert _run(drawing) == 2
-    assert "takes a class label per sample, and `dpstride sample` by itself has none" in " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert "takes a class label per sample, and `dpstride sample` by itself has none" in told
     assert _run([*drawing, "--conditioning", data]) == 0
