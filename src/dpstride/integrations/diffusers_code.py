@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..options import POSTERIOR, Sampler
+from ..options import ODE_SAMPLERS, POSTERIOR, Sampler
 from ..samplers import InDiffusers, find
 from .export import sigmas, timesteps
 
@@ -123,7 +123,7 @@ def _form(schedule: Schedule, name: Sampler, flow: bool) -> InDiffusers:
     if rule.takes_variance and variance != POSTERIOR:
         raise ValueError(
             f"The schedule's reverse variance is {variance!r:.80}, which no scheduler of diffusers has on uneven steps. Use "
-            "DPStrideScheduler, or ask for a deterministic sampler: sampler='ddim' or 'dpmpp_2m' (--sampler)."
+            f"DPStrideScheduler, or ask for a deterministic one: sampler={' or '.join(map(repr, ODE_SAMPLERS))} (--sampler)."
         )
     if flow:
         return EULER_FLOW
