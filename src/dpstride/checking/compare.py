@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.integrate import trapezoid
 from scipy.interpolate import PchipInterpolator
 from scipy.stats import norm
 from scipy.stats import t as student
@@ -112,7 +113,7 @@ def _tamed(at: Array, errors: Array) -> tuple[Array, Array]:
 
 
 def _area(at: Array, values: Array, nodes: Array) -> Array:
-    return np.asarray(0.5 * np.trapezoid(_at(nodes, at, values), nodes, axis=0) / math.log(2.0))
+    return np.asarray(0.5 * trapezoid(_at(nodes, at, values), nodes, axis=0) / math.log(2.0))
 
 
 def _smooth(nodes: Array, at: Array, values: Array) -> Array:
