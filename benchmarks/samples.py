@@ -213,16 +213,16 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
     if not cells:
         return ["Nothing is measured yet."]
     cells.sort(key=lambda each: each[:3])
-    first = cells[0][3]
+    first, all_cells = cells[0][3], len(zoo.names()) * len(SAMPLERS) * len(BUDGETS)
     parts = [
-        f"{len(cells)} of {len(zoo.names()) * len(SAMPLERS) * len(BUDGETS)} cells (model, sampler, steps) are measured so far, "
-        f"with {first['count']:,} samples a path against {first['real']:,} test images. Schedules for "
-        "samples against the others; *surely* is beyond two standard errors of the paired difference:"
+        (f"All {all_cells}" if len(cells) == all_cells else f"{len(cells)} of {all_cells}")
+        + f" cells (model, sampler, steps) are measured, with {first['count']:,} samples a path against {first['real']:,} test "
+        "images. Schedules for samples against the others; *surely* is beyond two standard errors of the paired difference:"
     ]
-    for sampler in SAMPLERS:
-        own = [cell for other, _, _, cell in cells if other == sampler]
+    for sampler in (None, *SAMPLERS):
+        own = [cell for other, _, _, cell in cells if sampler in (None, other)]
         rows = [[WORDS[label], *(counted(own, label, measure) for measure in MEASURES)] for label in SCHEDULES[1:]]
-        parts += [f"{WORDS[sampler]}:", table(["against", *MEASURES.values()], rows)]
+        parts += [f"{'both samplers' if sampler is None else WORDS[sampler]}:", table(["against", *MEASURES.values()], rows)]
     for measure, words in MEASURES.items():
         scale, rows = SCALE[measure], []
         for sampler, name, K, cell in cells:
