@@ -126,6 +126,45 @@ def linked_vocabulary(folder: Path) -> None:
     (folder / "tokenizer" / "tokenizer.json").symlink_to(outside)
 
 
+def vocabulary_elsewhere(folder: Path) -> None:
+    """The tokenizer's config names files outside, and the folder has none of its own."""
+    words = json.loads((folder / "tokenizer" / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder.parent / "vocab.json").write_text(json.dumps(dict(zip(words, reversed(words.values()), strict=True))))
+    (folder.parent / "merges.txt").write_text("#version: 0.2\n")
+    for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+        (folder / "tokenizer" / name).unlink(missing_ok=True)
+    (folder / "tokenizer" / "special_tokens_map.json").write_text("{}")
+    outside = {"vocab": str(folder.parent / "vocab.json"), "merges": str(folder.parent / "merges.txt")}
+    change(folder / "tokenizer" / "tokenizer_config.json", **outside)
+
+
+def weights_changed(
+    part: str, edit: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (path,) = (folder / part).glob("*.safetensors")
+        save_file(edit(load_file(path)), path, metadata={"format": "pt"})
+
+    return write
+
+
+def shards_that_disagree(part: str, stem: str) -> Callable[[Path], None]:
+    """Two shards hold the same tensors, with other numbers."""
+
+    def edit(folder: Path) -> None:
+        (path,) = (folder / part).glob("*.safetensors")
+        weights = load_file(path)
+        path.unlink()
+        names = [f"{stem}-0000{number}-of-00002.safetensors" for number in (1, 2)]
+        save_file(weights, folder / part / names[0], metadata={"format": "pt"})
+        others = {name: value + 1 for name, value in list(weights.items())[:3]}
+        save_file(others, folder / part / names[1], metadata={"format": "pt"})
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights, names[0]) | {"elsewhere": names[1]}}
+        (folder / part / f"{stem}.safetensors.index.json").write_text(json.dumps(index))
+
+    return edit
+
+
 def pipe_as_config(folder: Path) -> None:
     (folder / "vae" / "config.json").unlink()
     os.mkfifo(folder / "vae" / "config.json")
@@ -221,6 +260,67 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         config_with("unet", block_out_channels=[8] * 5000, down_block_types=["DownBlock2D"] * 5000),
         "block_out_channels has 5,000 entries, but its weights have only",
     ),
+    **{
+        f"a part that is {part!r}": (
+            index_with(text_encoder=part),
+            r"the part 'text_encoder' is .*, not \[library, class\]",
+        )
+        for part in ("os", "diffusers", None, 3, True)
+    },
+    "a scheduler of another kind of model": (
+        index_with(scheduler=["diffusers", "FlowMatchEulerDiscreteScheduler"]),
+        "FlowMatchEulerDiscreteScheduler belongs to a flow-matching model",
+    ),
+    **{
+        f"weights of {part} that its config has no place for": (
+            weights_changed(part, lambda weights: weights | {"more": torch.ones(3)}),
+            f"{part}: its weights hold 'more', for which the network of its config has no place",
+        )
+        for part in ("unet", "vae")
+    },
+    "layers that the config leaves out": (
+        config_with("unet", transformer_layers_per_block=0),
+        "and 79 more, for which the network of its config has no place",
+    ),
+    **{
+        f"weights of {part} as whole numbers": (
+            weights_changed(
+                part, lambda weights: {name: (10 * value).to(torch.int8) for name, value in weights.items()}
+            ),
+            f"{part}: its weights hold '.*' as whole numbers",
+        )
+        for part in ("unet", "vae", "text_encoder")
+    },
+    **{
+        f"shards of {part} that disagree": (shards_that_disagree(part, stem), "is in another shard too")
+        for part, stem in (("unet", UNET), ("text_encoder", "model"))
+    },
+    "a config inside a config": (
+        config_with("text_encoder", model_type="clip", text_config={"num_hidden_layers": 2**20}),
+        "num_hidden_layers = 1048576, but its weights have only",
+    ),
+    "quantised weights, deeper": (
+        config_with("text_encoder", model_type="clip", text_config={"quantization_config": {"quant_method": "x"}}),
+        "weights are quantised",
+    ),
+    "names for a thousand million labels": (
+        config_with("text_encoder", num_labels=2**30),
+        "num_labels = 1,073,741,824",
+    ),
+    "a table of as many classes": (config_with("unet", num_class_embeds=2**30), "num_class_embeds = 1,073,741,824"),
+    **{
+        f"prompts of {most!r} tokens": (
+            config_with("tokenizer", "tokenizer_config.json", model_max_length=most),
+            "model_max_length must be a whole number from 1 to",
+        )
+        for most in (2**33, 0, -1, "x")
+    },
+    "a vocabulary named elsewhere": (vocabulary_elsewhere, "tokenizer: has special_tokens_map.json, which is no whole"),
+    "no vocabulary": (lambda folder: shutil.rmtree(folder / "tokenizer"), "tokenizer: has no vocabulary"),
+    "words without their merges": (
+        lambda folder: (folder / "tokenizer" / "tokenizer.json").rename(folder / "tokenizer" / "vocab.json"),
+        r"tokenizer: has .*vocab\.json.*, which is no whole vocabulary",
+    ),
     "a checkpoint of another kind": (
         lambda folder: (folder / "unet" / f"{UNET}.safetensors").rename(folder / "unet" / f"{UNET}.ckpt"),
         "has none of",
@@ -236,6 +336,13 @@ def test_a_hostile_folder_is_refused_by_name_and_runs_nothing(folder: Path, esca
         load_diffusers(folder)
     assert str(folder) in str(refusal.value)
     assert not escaped.exists()
+
+
+@pytest.mark.parametrize("most", [10**6, 10**30, None])
+def test_prompts_longer_than_the_encoder_takes_are_refused(folder: Path, most: int | None) -> None:
+    change(folder / "tokenizer" / "tokenizer_config.json", model_max_length=most)
+    with pytest.raises(UnsupportedModelError, match="do not take prompts"):
+        load_diffusers(folder).encode(torch.zeros(1, 3, 16, 16), ["a"])
 
 
 def test_a_zoo_folder_is_handed_over_in_the_same_way(tmp_path: Path, escaped: Path) -> None:

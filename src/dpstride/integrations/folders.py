@@ -88,8 +88,8 @@ def check_index(index: Mapping[str, Any], pipelines: tuple[str, ...], path: str)
         )
     check_no_code(index, path)
     for name, part in index.items():
-        if isinstance(part, dict):
-            raise UnsupportedModelError(f"{path}: the part {name!r:.80} is an object, not [library, class].")
+        if isinstance(part, dict) or (name in (*PARTS, *UNUSED) and not isinstance(part, list)):
+            raise UnsupportedModelError(f"{path}: the part {name!r:.80} is {part!r:.80}, not [library, class].")
         if isinstance(part, list) and not name.startswith("_") and part != [None, None]:
             _check_class(name, part, path)
 
@@ -125,6 +125,10 @@ def _read_parts(folder: Path, index: Mapping[str, Any]) -> dict[str, Part]:
         if name in PARTS:
             library: Library = "transformers" if part[0] == "transformers" else "diffusers"
             parts[name] = read_part(place, folder, PARTS[name][0], library)
+            if PARTS[name][0] == "tokenizer" and not parts[name].vocabularies:
+                raise UnsupportedModelError(
+                    f"{folder / name}: has no vocabulary. Save the tokenizer again with save_pretrained."
+                )
         elif place != folder:
             read_part(place, folder, "unused", "transformers")
     return parts

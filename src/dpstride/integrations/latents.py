@@ -108,9 +108,15 @@ def encode_prompts(
     given = prompt_list(prompts, count)
     different = sorted(set(given))
     parts = []
-    with torch.inference_mode():
-        for first in range(0, len(different), batch_size):
-            parts.append(encode(different[first : first + batch_size]))
+    try:
+        with torch.inference_mode():
+            for first in range(0, len(different), batch_size):
+                parts.append(encode(different[first : first + batch_size]))
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:  # of parts that do not fit each other
+        raise UnsupportedModelError(
+            f"The model's tokenizers and text encoders do not take prompts ({error!s:.300}). Are all of them there, with the "
+            "model_max_length that the encoder has positions for?"
+        ) from error
     place = torch.tensor([different.index(prompt) for prompt in given])
     return {key: torch.cat([part[key].cpu() for part in parts])[place].clone() for key in parts[0]}
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from .loaded import UnsupportedModelError
 from .scheduler_config import steps_of
 
-MOST_CHANNELS = 2**20  # a layer is allocated for them before weights are compared
+MOST_CHANNELS = 2**20  # a layer, or a list of names, is made for them before weights are compared
+WIDTHS = re.compile(r"channels|embeds|num_labels|_(dim|size)$")
 MOST_POSITIONS = 2**27  # numbers in a table of positions, which a transformer computes whatever its weights are
 
 
@@ -20,7 +22,7 @@ def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
             steps_of(config)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"{path}: {error}") from error
-    for name, value in config.items():
+    for name, value in entries(config):
         if "block" in name and isinstance(value, list) and len(value) > max(tensors, 64):
             raise UnsupportedModelError(
                 f"{path}: {name} has {len(value):,} entries, but its weights have only {tensors} tensors. It is damaged."
@@ -31,7 +33,7 @@ def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
                     raise UnsupportedModelError(
                         f"{path}: {name} = {number}, but its weights have only {tensors} tensors. The config is damaged."
                     )
-        if "channels" in name and (widest := max(_numbers(value), default=0)) > MOST_CHANNELS:
+        if WIDTHS.search(name) and (widest := max(_numbers(value), default=0)) > MOST_CHANNELS:
             raise UnsupportedModelError(
                 f"{path}: {name} = {widest:,} is more than any network has. The config is damaged."
             )
@@ -45,6 +47,18 @@ def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
             raise UnsupportedModelError(
                 f"{path}: sample_size {side} in patches of {patch} is a table of too many positions."
             )
+
+
+def entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values of a config, at any depth."""
+    level: list[Any] = [config]
+    while level:
+        item = level.pop()
+        if isinstance(item, dict):
+            level.extend(item.values())
+            yield from item.items()
+        elif isinstance(item, list):
+            level.extend(item)
 
 
 def _numbers(value: Any) -> list[Any]:

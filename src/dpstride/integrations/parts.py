@@ -9,6 +9,7 @@ with the weights that are there.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ..reading.checkpoints import check_checkpoint, read_checkpoint
 from ..reading.documents import read_json_object
 from ..runs.writing import write_json
 from .loaded import UnsupportedModelError
-from .part_sizes import check_sizes
+from .part_sizes import check_sizes, entries
 
 Kind = Literal["network", "tokenizer", "scheduler", "unused"]
 Library = Literal["diffusers", "transformers"]
@@ -48,6 +49,9 @@ WEIGHTS: dict[Library, tuple[str, ...]] = {  # as each library looks for them; t
     ),
 }
 COPIES: dict[Library, str] = {"diffusers": "diffusion_pytorch_model", "transformers": "model"}
+WHOLE = tuple({name} for name in VOCABULARIES if name in ("tokenizer.json", "vocab.txt") or name.endswith(".model"))
+NAMES_FILE = re.compile(r"_files?$|^(vocab|merges)$")
+MOST_TOKENS, ENDLESS = 1_000_000, 10**29  # of a prompt; tokenizers without a limit say 10^30
 CODE = ("auto_map", "custom_pipelines", "_auto_class", "trust_remote_code", "_custom_pipeline")
 LARGE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".onnx")
 
@@ -73,7 +77,10 @@ class Part:
         weight_map: dict[str, str] = {}
         for number, path in enumerate(self.weights, start=1):
             name = f"{self.stem}-{number:05}-of-{count:05}.safetensors" if count > 1 else f"{self.stem}.safetensors"
-            weight_map |= dict.fromkeys(_write_weights(path, target / name), name)
+            held = _write_weights(path, target / name)
+            if twice := sorted(weight_map.keys() & set(held)):
+                raise UnsupportedModelError(f"{path}: {twice[0]!r:.80} is in another shard too. Save the model again.")
+            weight_map |= dict.fromkeys(held, name)
         if count > 1:
             size = sum(path.stat().st_size for path in self.weights)
             index = {"metadata": {"total_size": size}, "weight_map": weight_map}
@@ -111,7 +118,7 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
         raise UnsupportedModelError(
             f"{config_file}: there is no such file. Save the pipeline again with save_pretrained."
         )
-    if kind == "network" and config is not None and config.get("quantization_config"):
+    if kind == "network" and any(value for name, value in entries(config or {}) if name == "quantization_config"):
         raise UnsupportedModelError(
             f"{config_file}: the weights are quantised, which other packages unpack. Load the pipeline yourself and give the "
             "object to load_diffusers."
@@ -119,10 +126,11 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
     vocabularies = []
     if kind == "tokenizer":
         # Entries that name files are for other places than this one; transformers has opened them as they stand.
-        config = {name: value for name, value in (config or {}).items() if not name.endswith(("_file", "_files"))}
+        config = {name: value for name, value in (config or {}).items() if not NAMES_FILE.search(name)}
         vocabularies = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
         for path in vocabularies:
             check_inside(path, root)
+        _check_tokenizer(config, {path.name for path in vocabularies}, folder)
     return Part(config_file.name, config, tuple(vocabularies), weights, stem=COPIES[library])
 
 
@@ -140,20 +148,32 @@ def check_inside(path: Path, root: Path) -> None:
 
 def check_no_code(config: Mapping[str, Any], path: str) -> None:
     """Raise where a config, at any depth, names code that comes with a model or from the hub."""
-    level: list[Any] = [config]
-    while level:
-        item = level.pop()
-        if isinstance(item, dict):
-            level.extend(item.values())
-            for name, value in item.items():
-                # An implementation is the name of a known one, or a repository of kernels.
-                if (name in CODE and value) or ("_implementation" in name and "/" in str(value)):
-                    raise UnsupportedModelError(
-                        f"{path}: {name!r} names code that comes with the model, which is not run. If you trust it, write "
-                        "package.module:function that returns a dpstride.Denoiser."
-                    )
-        elif isinstance(item, list):
-            level.extend(item)
+    for name, value in entries(config):
+        # An implementation is the name of a known one, or a repository of kernels.
+        if (name in CODE and value) or ("_implementation" in name and "/" in str(value)):
+            raise UnsupportedModelError(
+                f"{path}: {name!r} names code that comes with the model, which is not run. If you trust it, write "
+                "package.module:function that returns a dpstride.Denoiser."
+            )
+
+
+def _check_tokenizer(config: Mapping[str, Any], there: set[str], folder: Path) -> None:
+    """Raise where prompts would be spelt without a vocabulary, or filled up to a length beyond all reason."""
+    if there and not any(whole <= there for whole in (*WHOLE, {"vocab.json", "merges.txt"})):
+        raise UnsupportedModelError(
+            f"{folder}: has {', '.join(sorted(there))}, which is no whole vocabulary; prompts would lose their words. Save "
+            "the tokenizer again with save_pretrained."
+        )
+    most = ENDLESS if (found := config.get("model_max_length")) is None else found
+    if (
+        isinstance(most, bool)
+        or not isinstance(most, (int, float))
+        or not (1 <= most <= MOST_TOKENS or most >= ENDLESS)
+    ):
+        raise UnsupportedModelError(
+            f"{folder / CONFIGS['tokenizer']}: model_max_length must be a whole number from 1 to {MOST_TOKENS:,}, not "
+            f"{most!r:.40}."
+        )
 
 
 def _find_weights(folder: Path, root: Path, library: Library) -> tuple[Path, ...]:
@@ -187,12 +207,17 @@ def _count_tensors(path: Path) -> int:
 
 
 def names_in(path: Path) -> list[str]:
-    """Names of the tensors in a safetensors file; its header is read, and no tensor."""
+    """Names of the tensors in a safetensors file."""
+    return list(types_in(path))
+
+
+def types_in(path: Path) -> dict[str, str]:
+    """Types of the tensors in a safetensors file by name; its header is read, and no tensor."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            return list(file.keys())
+            return {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # no dict
     except (SafetensorError, OSError, ValueError) as error:
         raise UnsupportedModelError(f"{path}: not a whole safetensors file ({error!s:.300}).") from error
 

@@ -157,6 +157,10 @@ def _refuse(name: str, config: Mapping[str, Any]) -> None:
             f"{name} belongs to a distilled network, whose output is not an estimate of clean data at every step, so it "
             "has no ELBO. Load the model it was distilled from."
         )
+    if "FlowMatch" in name:
+        raise UnsupportedModelError(
+            f"{name} belongs to a flow-matching model, and this pipeline is none. Put the scheduler of its training into it."
+        )
     if config.get("use_flow_sigmas"):
         raise UnsupportedModelError(
             f"{name} has use_flow_sigmas=True, a flow-matching model behind a DDPM-type sampler. Replace the scheduler "
