@@ -101,6 +101,38 @@ def palette_image(**info: Any) -> Image.Image:
 
 SHADES = np.array([0, 85, 170, 255], dtype=np.uint8)  # what two bits of grey mean
 FOUR = np.packbits(np.unpackbits(CHOSEN[..., None], axis=-1)[..., -2:].reshape(4, -1), axis=1)
+FIVE = RNG.integers(0, 32, (4, 6, 3), dtype=np.uint16)  # of a BMP of 16 bits
+
+
+def made(
+    width: int, height: int, depth: int, kind: int, rows: bytes, interlaced: int = 0, before: bytes = b""
+) -> bytes:
+    """A PNG of the rows as they are packed."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, interlaced))
+    return b"\x89PNG\r\n\x1a\n" + before + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def woven(pixels: np.ndarray) -> bytes:
+    """Rows in the seven passes of an interlaced PNG (PNG specification, 8.2)."""
+    parts = [pixels[0::8, 0::8], pixels[0::8, 4::8], pixels[4::8, 0::4], pixels[0::4, 2::4], pixels[2::4, 0::2]]
+    parts += [pixels[0::2, 1::2], pixels[1::2, 0::1]]
+    return b"".join(b"\0" + row.tobytes() for part in parts if part.size for row in part)
+
+
+def bmp(pixels: bytes, bits: int, palette: bytes = b"") -> bytes:
+    """A BMP of 6 × 4 pixels, whose rows are packed from the lowest up."""
+    start = 54 + len(palette)
+    sizes = struct.pack("<IiiHHIIiiII", 40, 6, 4, 1, bits, 0, len(pixels), 0, 0, len(palette) // 4, 0)
+    return b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + sizes + palette + pixels
+
+
+ROWS = b"".join(b"\0" + row.tobytes() for row in COLOUR)
+TEXT = struct.pack(">I", 3) + b"tEXta\0b" + struct.pack(">I", zlib.crc32(b"tEXta\0b"))
+BLUE_FIRST = b"".join(bytes([*colour[::-1], 0]) for colour in PALE)
 EXACT: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
     "grey PNG": ("a.png", saved(Image.fromarray(GREY)), GREY),
     "colour PNG": ("a.png", saved(Image.fromarray(COLOUR)), COLOUR),
@@ -125,6 +157,27 @@ EXACT: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
         written(png(CHOSEN, 3, more={b"PLTE": PALE.tobytes(), b"tRNS": b"\xff" * 4})),
         PALE[CHOSEN],
     ),
+    "interlaced PNG": ("a.png", written(made(6, 4, 8, 2, woven(COLOUR), 1)), COLOUR),
+    "interlaced grey PNG": ("a.png", written(made(6, 4, 8, 0, woven(GREY), 1)), GREY),
+    "PNG of 2 bits with an unused transparent grey": (
+        "a.png",
+        written(png(np.packbits(np.tile([0, 1, 1, 1], (4, 3)), axis=1), 0, 2, more={b"tRNS": b"\0\2"}, width=6)),
+        np.tile(np.array([85, 255], np.uint8), (4, 3)),
+    ),
+    "animation of one frame": (
+        "a.png",
+        written(
+            png(
+                COLOUR,
+                2,
+                more={
+                    b"acTL": struct.pack(">II", 1, 0),
+                    b"fcTL": struct.pack(">IIIIIHHBB", 0, 6, 4, 0, 0, 1, 1, 0, 0),
+                },
+            )
+        ),
+        COLOUR,
+    ),
     "grey TIFF": ("a.tif", written(tiff(GREY)), GREY),
     "colour TIFF": ("a.tif", written(tiff(COLOUR)), COLOUR),
     "TIFF of 1 bit": ("a.tif", saved(Image.fromarray(TWO).convert("1")), TWO),
@@ -135,6 +188,16 @@ EXACT: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
     ),
     "TIFF by LZW": ("a.tiff", saved(Image.fromarray(COLOUR), compression="tiff_lzw"), COLOUR),
     "BMP": ("a.bmp", saved(Image.fromarray(COLOUR)), COLOUR),
+    "BMP of 5 bits per channel": (
+        "a.bmp",
+        written(bmp((FIVE[..., 0] << 10 | FIVE[..., 1] << 5 | FIVE[..., 2])[::-1].astype("<u2").tobytes(), 16)),
+        (FIVE * 255 // 31).astype(np.uint8),
+    ),
+    "BMP with a palette": (
+        "a.bmp",
+        written(bmp(np.pad(CHOSEN, ((0, 0), (0, 2)))[::-1].tobytes(), 8, BLUE_FIRST)),
+        PALE[CHOSEN],
+    ),
     "grey BMP": ("a.bmp", saved(Image.fromarray(GREY)), GREY),
     "lossless WebP": ("a.webp", saved(Image.fromarray(COLOUR), lossless=True), COLOUR),
     "opaque WebP with alpha": ("a.webp", saved(Image.fromarray(alpha(COLOUR, 255)), lossless=True), COLOUR),
@@ -146,6 +209,11 @@ EXACT: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
     "PBM": ("a.pgm", written(b"P4\n6 4\n" + np.packbits(TWO == 0, axis=1).tobytes()), TWO),
     "plain PBM": ("a.pgm", written(b"P1\n6 4\n" + b" ".join(b"%d" % v for v in (TWO == 0).ravel())), TWO),
     "PGM up to 15": ("a.pgm", written(b"P5 6 4 15 " + (GREY % 16).tobytes()), GREY % 16 * 17),
+    "PPM up to 100": (
+        "a.ppm",
+        written(b"P6 6 4 100 " + (COLOUR % 101).tobytes()),
+        ((510 * (COLOUR % 101).astype(int) + 100) // 200).astype(np.uint8),
+    ),
     "PPM and a line break": ("a.ppm", written(b"P6 6 4 255\n" + COLOUR.tobytes() + b"\r\n"), COLOUR),
 }
 
@@ -164,6 +232,13 @@ DEEP = RNG.integers(0, 65536, (4, 6, 4), dtype=np.uint16)
 OTHER = np.roll(COLOUR, 1, axis=0)
 FRAMES: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(OTHER)]}
 BITS, FRAME, CLEAR = r"not an 8-bit image \({}", "holds several frames or pages", "has transparent pixels"
+LACKING = "not a readable image, its pixels name colours that its palette"
+PIXELS = (
+    CLEAR,
+    LACKING,
+    "not a readable image, its last rows",
+    "not a readable image, it holds 16",
+)  # not seen in a header
 REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "grey PNG of 16 bits": ("a.png", written(png(DEEP[..., 0], 0, 16)), BITS.format("16 bits")),
     "colour PNG of 16 bits": ("a.png", written(png(DEEP[..., :3], 2, 16)), BITS.format("16 bits")),
@@ -179,6 +254,34 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         written(tiff(CHOSEN, colour_map=RNG.integers(0, 65536, (3, 256)))),
         BITS.format("a palette of 16 bits"),
     ),
+    "PNG without its last row": ("a.png", written(made(6, 4, 8, 2, ROWS[:-19])), "not a readable image, its last rows"),
+    "interlaced PNG without its last row": (
+        "a.png",
+        written(made(6, 4, 8, 2, woven(COLOUR)[:-19], 1)),
+        "not a readable image, its last rows",
+    ),
+    "PNG of 16 bits behind a text": (
+        "a.png",
+        written(made(6, 4, 16, 2, ROWS, before=TEXT)),
+        "not a readable image, its header is not its first chunk",
+    ),
+    "PNG without a palette": ("a.png", written(png(CHOSEN, 3)), LACKING),
+    "PNG of colours beyond its palette": (
+        "a.png",
+        written(png(CHOSEN + 3, 3, more={b"PLTE": PALE.tobytes()})),
+        LACKING,
+    ),
+    "BMP of colours beyond its palette": (
+        "a.bmp",
+        written(bmp(np.pad(CHOSEN + 3, ((0, 0), (0, 2))).tobytes(), 8, BLUE_FIRST)),
+        LACKING,
+    ),
+    "PGM beyond its largest value": (
+        "a.pgm",
+        written(b"P5 6 4 15 " + bytes([16] * 24)),
+        "not a readable image, it holds 16",
+    ),
+    "TGA by another name": ("a.png", saved(Image.fromarray(COLOUR), format="TGA"), "not a readable image"),
     "TIFF without its last strip": ("a.tif", written(tiff(COLOUR, rows=8)), "not a readable image, some of its pixels"),
     "TIFF without two of its colours": (
         "a.tif",
@@ -221,6 +324,21 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         written(png(COLOUR, 2, more={b"tRNS": COLOUR[0, 0].astype(">u2").tobytes()})),
         CLEAR,
     ),
+    "PNG of 1 bit with a transparent white": (
+        "a.png",
+        written(png(np.packbits(TWO > 0, axis=1), 0, 1, more={b"tRNS": b"\0\1"}, width=6)),
+        CLEAR,
+    ),
+    "PNG of 2 bits with a transparent grey": (
+        "a.png",
+        written(png(FOUR, 0, 2, more={b"tRNS": b"\0\1"}, width=6)),
+        CLEAR,
+    ),
+    "PNG of 4 bits with a transparent grey": (
+        "a.png",
+        written(png(CHOSEN[:, ::2] << 4 | CHOSEN[:, 1::2], 0, 4, more={b"tRNS": b"\0\2"}, width=6)),
+        CLEAR,
+    ),
     "PNG with a transparent entry": (
         "a.png",
         written(png(CHOSEN, 3, more={b"PLTE": PALE.tobytes(), b"tRNS": b"\xff\x80"})),
@@ -243,7 +361,7 @@ def test_what_would_be_changed_is_refused_by_name(tmp_path: Path, kind: str) -> 
         read_image(tmp_path / name)
     with pytest.raises(UnreadableFileError, match=match):
         dpstride.read_data(tmp_path)
-    if match != CLEAR:  # which pixels are transparent is not in a header
+    if match not in PIXELS:
         with pytest.raises(UnreadableFileError, match=match):
             measure_image(tmp_path / name)
 
@@ -309,6 +427,29 @@ def test_upright_and_turned_images_of_one_size_make_one_data_set(tmp_path: Path)
     Image.fromarray(UPRIGHT[8](COLOUR)).save(tmp_path / "b.png")
     first, second = dpstride.read_data(tmp_path)
     assert first.equal(second)
+
+
+@pytest.mark.parametrize("suffix", [".jp2", ".AVIF", ".heic", ".tga", ".eps"])
+def test_an_image_of_another_format_is_not_left_out_of_a_folder(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray(COLOUR).save(tmp_path / "a.png")
+    (tmp_path / "b.txt").write_text("a caption")
+    assert len(dpstride.read_data(tmp_path)) == 1
+    Image.fromarray(COLOUR).save(tmp_path / f"b{suffix}", format="TGA")
+    with pytest.raises(UnreadableFileError, match=rf"b\{suffix}: not a readable image"):
+        dpstride.read_data(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".pbm", ".pnm", ".jfif", ".apng"])
+def test_other_endings_of_known_formats_are_read(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray(COLOUR).save(tmp_path / f"a{suffix}", format="PNG")
+    np.testing.assert_array_equal(dpstride.read_data(tmp_path)[0], np.moveaxis(COLOUR, -1, 0))
+
+
+def test_a_link_that_leads_nowhere_is_not_left_out_of_a_folder(tmp_path: Path) -> None:
+    Image.fromarray(COLOUR).save(tmp_path / "a.png")
+    (tmp_path / "b.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(UnreadableFileError, match=r"b\.png"):
+        dpstride.read_data(tmp_path)
 
 
 def test_grey_and_colour_make_colour(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ ORIENTATION = 0x0112  # EXIF's tag
 # PNG chunks that may hold an orientation: EXIF itself, and text with EXIF or XMP in it.
 TELLING = {b"eXIf", b"tEXt", b"zTXt", b"iTXt"}
 BITS_PER_SAMPLE, SAMPLES_PER_PIXEL, PLANAR, COLOR_MAP, SAMPLE_FORMAT = 258, 277, 284, 320, 339  # TIFF's tags
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a PNG by its colour type
+ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+STEP = 2**20  # bytes unpacked at a time
 NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])+(\d{1,10})"  # of a PPM's header, after spaces and comments
 
 
@@ -53,10 +57,33 @@ def check_header(path: Path, image: Any) -> None:
         )
 
 
+def check_pixels(path: Path, image: Any, colours: int) -> None:
+    """Refuse a decoded image with pixels that are not in the file, or mean no colour; its palette has ``colours``."""
+    if image.format == "PNG" and _lacks_rows(path):
+        raise UnreadableFileError(f"{path}: not a readable image, its last rows are missing. Remove or repair it.")
+    if image.mode in PALETTE and image.getchannel(0).getextrema()[1] >= colours:
+        raise UnreadableFileError(
+            f"{path}: not a readable image, its pixels name colours that its palette of {colours} lacks. Remove or repair it."
+        )
+    if image.format == "PPM":
+        magic, largest, start = _ppm(path)
+        if magic in (b"P5", b"P6") and largest < 255:
+            found = np.fromfile(path, np.uint8, len(image.getbands()) * image.width * image.height, offset=start)
+            if found.max() > largest:
+                raise UnreadableFileError(
+                    f"{path}: not a readable image, it holds {found.max()}, but says that {largest} is its largest value. "
+                    "Remove or repair it."
+                )
+
+
 def check_opaque(path: Path, image: Any) -> None:
     """Refuse a decoded image with transparent pixels: what they look like depends on what is behind them."""
     if image.mode not in ALPHA and "transparency" not in image.info:
         return
+    if (
+        image.format == "PNG" and image.mode == "L" and (depth := _depth(path)) < 8
+    ):  # Pillow leaves the clear grey as it was
+        image.info["transparency"] *= 255 // (2**depth - 1)
     if image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
         raise UnreadableFileError(
             f"{path}: has transparent pixels, whose colour is not defined. Put it on a background and save it without "
@@ -74,7 +101,7 @@ def is_grey(image: Any) -> bool:
 
 def orientation(path: Path, image: Any) -> int:
     """EXIF's orientation of an open image, 1 where it is upright or does not say."""
-    if image.format == "PNG" and not any(name in TELLING for name, _ in _chunks(path)):
+    if image.format == "PNG" and not any(name in TELLING for name, *_ in _chunks(path)):
         return 1  # Pillow would decode all of it to look for EXIF behind the pixels
     turned = image.getexif().get(ORIENTATION, 1)
     return turned if isinstance(turned, int) and 1 <= turned <= 8 else 1
@@ -83,9 +110,12 @@ def orientation(path: Path, image: Any) -> int:
 def _bits(path: Path, image: Any) -> str | None:
     """Say what makes an image deeper than 8 bits; None where nothing does."""
     if image.format == "PNG":
-        with path.open("rb") as file:
-            depth = file.read(25)[-1]
-        return f"{depth} bits per channel" if depth > 8 else None
+        names = [name for name, *_ in _chunks(path)]
+        if names[:1] != [b"IHDR"] or names.count(b"IHDR") > 1:
+            raise UnreadableFileError(
+                f"{path}: not a readable image, its header is not its first chunk. Save it again."
+            )
+        return f"{depth} bits per channel" if (depth := _depth(path)) > 8 else None
     if image.format == "TIFF":
         depths, formats = (np.ravel(image.tag_v2.get(tag, 1)) for tag in (BITS_PER_SAMPLE, SAMPLE_FORMAT))
         if depths.max() > 8:
@@ -131,14 +161,41 @@ def _goes_on(path: Path, image: Any) -> bool:
     return row is not None and path.stat().st_size >= start + row * height + 3
 
 
-def _chunks(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Names and lengths of a PNG's chunks, as far as it is whole."""
+def _depth(path: Path) -> int:
+    """Bits per channel of a PNG."""
+    with path.open("rb") as file:
+        return file.read(25)[-1]
+
+
+def _lacks_rows(path: Path) -> bool:
+    """True of a PNG that unpacks to fewer bytes than its rows have; Pillow leaves those black."""
+    with path.open("rb") as file:
+        width, height, depth, kind, interlaced = struct.unpack(">IIBB2xB", file.read(29)[16:])
+        sizes = [(-((x - width) // right), -((y - height) // down)) for x, y, right, down in ADAM7]
+        left = sum(
+            rows * (1 + (columns * depth * CHANNELS[kind] + 7) // 8)
+            for columns, rows in (sizes if interlaced else [(width, height)])
+            if columns > 0
+        )
+        unpacker = zlib.decompressobj()
+        for name, start, length in _chunks(path):
+            if name == b"IDAT":
+                file.seek(start)
+                packed, count = file.read(length), STEP
+                while count == STEP:
+                    count = len(unpacker.decompress(packed, STEP))
+                    packed, left = unpacker.unconsumed_tail, left - count
+    return left > 0
+
+
+def _chunks(path: Path) -> Iterator[tuple[bytes, int, int]]:
+    """Names, places and lengths of a PNG's chunks, as far as it is whole."""
     with path.open("rb") as file:
         file.seek(8)
         for _ in range(MOST_CHUNKS):
             if len(head := file.read(8)) < 8:
                 return
             length, name = struct.unpack(">I4s", head)
-            yield name, length
+            yield name, file.tell(), length
             file.seek(length + 4, 1)
     raise UnreadableFileError(f"{path}: not a readable image, it has more than {MOST_CHUNKS:,} chunks. Save it again.")

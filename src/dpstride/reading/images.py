@@ -17,10 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .image_rules import check_header, check_opaque, is_grey, orientation
+from .image_rules import check_header, check_opaque, check_pixels, is_grey, orientation
 from .limits import UnreadableFileError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+SUFFIXES = {
+    *(".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp"),
+    *(".pbm", ".pgm", ".ppm", ".pnm"),
+}
+# Images that are not read: in a folder of images they are refused by name, not left out.
+OTHER_SUFFIXES = {".pam", ".pfm", ".jp2", ".j2k", ".jxl", ".avif", ".heic", ".heif", ".tga", ".exr", ".ico", ".eps"}
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 MOST_PIXELS = 2**26  # 8192 × 8192
 # The EXIF orientation that a camera wrote → Pillow's name of what turns the image upright.
@@ -48,7 +53,9 @@ def read_image(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
     with _opened(path) as image:
         height, width, channels = _measure(path, image)
         turned = orientation(path, image)
+        colours = len(image.getpalette("RGB") or ()) // 3
         image.load()
+        check_pixels(path, image, colours)
         if turned in TURNS and image.format != "TIFF":  # Pillow has turned those
             image = image.transpose(_method(turned))
         check_opaque(path, image)

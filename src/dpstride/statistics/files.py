@@ -23,7 +23,7 @@ from ..reading.arrays import read_npy, read_npz
 from ..reading.checkpoints import read_checkpoint
 from ..reading.cifar import cifar_files, is_batch, read_cifar
 from ..reading.hints import hint, module_hint, path_hint
-from ..reading.images import SUFFIXES, measure_image, read_image
+from ..reading.images import OTHER_SUFFIXES, SUFFIXES, measure_image, read_image
 from ..reading.limits import UnreadableFileError, check_unpacked
 from .axes import has_channels_last, warn_about_channels, warn_about_one_image
 
@@ -184,8 +184,9 @@ def _read_labelled(path: Path) -> tuple[Tensor, Tensor | None]:
 
 
 def image_paths(folder: Path) -> list[Path]:
-    """The images below a folder, in the order in which they are read."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    """The images below a folder, in the order in which they are read; links that lead nowhere are for reading to refuse."""
+    named = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES | OTHER_SUFFIXES)
+    return sorted(path for path in named if path.is_file() or path.is_symlink())
 
 
 def _read_folder(folder: Path) -> tuple[Tensor, Tensor | None]:
