@@ -53,7 +53,9 @@ class ForwardProcess:
 
     def __post_init__(self) -> None:
         for name in ("f", "g", "times", "origin", "input_scale"):
-            object.__setattr__(self, name, numbers(getattr(self, name), name))
+            array = numbers(getattr(self, name), name)
+            array.setflags(write=False)  # what is computed of them is kept
+            object.__setattr__(self, name, array)
         check_kind(self.kind, self.name, self.origin_T, self.first_pair_variance)
         check_grid(self.f, self.g, self.times)
         check_labels(self.origin, self.origin_T, self.input_scale, self.T)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dpstride import Denoiser, Schedule, ScheduleSet, diffusers_sampler, even_stride, tune
 from dpstride.evaluate.features.extractor import FeatureExtractor
+from dpstride.evaluate.kernel_distance import feature_discrepancy
 from dpstride.racing.arena import Arena
 from dpstride.racing.candidates import FAMILY
 from dpstride.racing.measure import Measure
@@ -173,6 +174,30 @@ def test_samples_that_are_no_real_numbers_are_refused(dtype: torch.dtype) -> Non
 def test_features_that_are_no_real_numbers_are_refused(wrong: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FeatureExtractor("mine", "Fréchet distance, mine", 3, "1", wrong)(DATA[:2])
+
+
+@pytest.mark.attack("networks that misbehave quietly")
+@pytest.mark.parametrize("size", [1e21, -1e30, float("inf"), float("nan"), 1e300])
+def test_features_that_no_distance_can_be_computed_of_are_refused_at_once(size: float) -> None:
+    with pytest.raises(ValueError, match=r"gave a feature of size|Features must be finite"):
+        FeatureExtractor("mine", "Fréchet distance, mine", 3, "1", lambda x: x.double().flatten(1)[:, :3] + size)(
+            DATA[:2]
+        )
+    half = FeatureExtractor("mine", "Fréchet distance, mine", 3, "1", lambda x: x.double().flatten(1)[:, :3] * 3e17)
+    assert np.isfinite(feature_discrepancy(half(DATA[:9]), half(DATA[9:20])).standard_error)
+
+
+@pytest.mark.attack("edited models on resume, reuse and in workers")
+def test_a_race_does_not_go_on_with_edited_features(tmp_path: Path) -> None:
+    def race(gain: float) -> Any:
+        extractor = FeatureExtractor("mine", "-", 3, "1", lambda x: gain * x.double().flatten(1)[:, :3])
+        model, options = mixture_denoiser(T), {**SMALL, "budgets": (2,)}
+        return tune(model, DATA, tmp_path / "out", **options, features=extractor)
+
+    before = race(1.0)
+    with pytest.raises(OtherWorkError, match=r"feature extractor that behaves otherwise.*its fingerprint is the same"):
+        race(1.01)
+    assert race(1.0).finish.entries == before.finish.entries
 
 
 @pytest.mark.attack("networks that misbehave quietly")

@@ -212,7 +212,7 @@ EXACT: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
     "PPM up to 100": (
         "a.ppm",
         written(b"P6 6 4 100 " + (COLOUR % 101).tobytes()),
-        ((510 * (COLOUR % 101).astype(int) + 100) // 200).astype(np.uint8),
+        np.round((COLOUR % 101).astype(int) * 255 / 100).astype(np.uint8),
     ),
     "PPM and a line break": ("a.ppm", written(b"P6 6 4 255\n" + COLOUR.tobytes() + b"\r\n"), COLOUR),
 }

@@ -10,6 +10,7 @@ import textwrap
 import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from dpstride import Denoiser, Statistics, estimate, estimate_trajectory, even_s
 from dpstride.cli import _run
 from dpstride.evaluate.features.extractor import FeatureExtractor
 from dpstride.evaluate.sampling import Chain
-from dpstride.evaluate.stream import sample_features, sample_stream
+from dpstride.evaluate.stream import image_features, sample_features, sample_stream
 from dpstride.runs.identity import OtherWorkError
 from dpstride.statistics.probes import EVALUATIONS
 from dpstride.statistics.spots import SPOTS
@@ -316,6 +317,15 @@ def test_samples_and_features_of_an_edited_model_are_not_mixed(tmp_path: Path, m
         sample_stream(before, 4, tmp_path / "x.npy", fails, batch_size=2)
     with pytest.raises(OtherWorkError, match=OTHERWISE):
         sample_stream(after, 4, tmp_path / "x.npy", fails, batch_size=2)
+
+
+def test_real_features_of_an_edited_extractor_are_not_taken(tmp_path: Path) -> None:
+    images = torch.randint(0, 256, (12, 1, 3, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    edited = replace(EXTRACTOR, function=lambda images: images.flatten(1)[:, 1:3].double())
+    image_features(images, EXTRACTOR, tmp_path / "real")
+    with pytest.raises(OtherWorkError, match=r"feature extractor that behaves otherwise"):
+        image_features(images, edited, tmp_path / "real")
+    assert image_features(images, EXTRACTOR, tmp_path / "real") is not None
 
 
 def test_trajectories_of_an_edited_model_are_refused(tmp_path: Path) -> None:

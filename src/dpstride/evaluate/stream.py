@@ -195,6 +195,7 @@ def image_features(
         "images": digest.hexdigest()[:16],
         "extractor": extractor.describe(),
         "keep": keep,
+        **extractor.behaviour(images),
     }
 
     def compute(unit: Unit) -> Arrays:

@@ -204,7 +204,7 @@ class Event:
             conditioning=real,
             seed=seed,
             folder=self.output / DRAWS,
-            identity={"model": self.denoiser.describe(), "behaviour": behaviour},
+            identity={"model": self.denoiser.describe(), "behaviour": behaviour, **self.measure.behaviour(real)},
             batch_size=self.how.batch_size,
         )
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Features = npt.NDArray[np.float32]
 LEAST = 32  # real samples, below which no distance tells paths apart
 BATCH = 64
+PROBED = 8
 KEPT = 16  # images of every path
 
 
@@ -64,6 +65,13 @@ class Measure:
             "keep": None if pictures is None else pictures.keep,
             "value_range": None if pictures is None else list(pictures.value_range),
         }
+
+    def behaviour(self, real: Samples) -> dict[str, Any]:
+        """Record of what the extractor makes of the first real samples; nothing where there is none."""
+        if self.extractor is None or self.pictures is None:
+            return {}
+        x = real.batch(0, min(PROBED, len(real)), torch.device("cpu"), torch.float32).x
+        return self.extractor.behaviour(self.pictures.of(x))
 
     def of(self, x: Tensor, first: int = 0) -> Arrays:
         """Features of samples first, first + 1, … [n, d], and those of the first few that are kept, as images."""

@@ -40,7 +40,12 @@ class Subject:
 
 NETWORK = Subject("model", "the network's output", "at t = {}", "weights are")
 SAMPLER = Subject("sampler", "what it draws", "along {} even steps", "name is")
-SUBJECTS = {"behaviour": NETWORK, "sampler_behaviour": SAMPLER}  # by their names in an identity
+EXTRACTOR = Subject("feature extractor", "what it gives", "for real image {}", "fingerprint is")
+SUBJECTS = {
+    "behaviour": NETWORK,
+    "sampler_behaviour": SAMPLER,
+    "features_behaviour": EXTRACTOR,
+}  # by their names in an identity
 
 
 @dataclass(frozen=True)

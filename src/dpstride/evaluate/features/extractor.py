@@ -12,9 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ...runs.behaviour import Behaviour, sketch
 from .. import frechet
 
 BATCH = 64
+PROBED = 8  # images by whose features an extractor is known again
+LARGEST = 1e20  # a kernel distance's standard error takes features to the twelfth power
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,13 @@ class FeatureExtractor:
                 f"The extractor {self.name!r} must give {self.dimension} features of each image, but {len(images)} images "
                 f"gave {found.shape}."
             )
-        return np.asarray(frechet.as_features(found), dtype=np.float32)
+        features = np.asarray(frechet.as_features(found), dtype=np.float32)
+        if features.size and (largest := float(np.abs(features).max())) > LARGEST:
+            raise ValueError(
+                f"The extractor {self.name!r} gave a feature of size {largest:.3g}, and distances are computed of features up "
+                f"to {LARGEST:g}. Scale them down."
+            )
+        return features
 
     def _of(self, images: Tensor) -> Tensor:
         found = self.function(images.clone())
@@ -61,6 +70,24 @@ class FeatureExtractor:
                 f"The extractor {self.name!r} must return a tensor of real features [n, {self.dimension}], not {what}."
             )
         return found.float().cpu()
+
+    def behaviour(self, images: Tensor) -> dict[str, Any]:
+        """Record of its features of the first few images, for an identity: its code may change under one fingerprint."""
+        rows = self(images[:PROBED]).astype(np.float64)
+        numbers = tuple(range(len(rows)))
+        record = Behaviour(
+            t=numbers,
+            samples=numbers,
+            sizes=tuple(float(np.linalg.norm(row)) for row in rows),
+            sketches=tuple(map(sketch, rows)),
+            rounding=0.0,
+            precision="float32",
+            dtype="float32",
+            autocast=None,
+            device="cpu",
+            torch=torch.__version__,
+        )
+        return {"features_behaviour": record.to_dict()}
 
     def describe(self) -> dict[str, Any]:
         """Facts about the features that a result must record."""
