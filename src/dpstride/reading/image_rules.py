@@ -185,7 +185,7 @@ def _lacks_rows(path: Path) -> bool:
                 while count == STEP:
                     count = len(unpacker.decompress(packed, STEP))
                     packed, left = unpacker.unconsumed_tail, left - count
-    return left > 0
+    return bool(left > 0)
 
 
 def _chunks(path: Path) -> Iterator[tuple[bytes, int, int]]:
