@@ -95,8 +95,11 @@ def read_samples(
 
     ``conditioning`` names prompts or labels that are not beside the samples.
     """
+    from ..reading.hub import first_of
     from ..statistics.data import Samples
 
+    if isinstance(data, str) and samples is not None and conditioning is None:
+        data = first_of(data, samples)
     if isinstance(data, (str, os.PathLike)):
         data = conditioned(os.fspath(data), condition_of(model), conditioning)
     elif isinstance(data, Samples):

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from .held import HeldFile
 from .limits import UnreadableFileError
 
+ImageFile = Path | HeldFile
 GREY, PALETTE, COLOUR = ("1", "L", "LA"), ("P", "PA"), ("RGB", "RGBA")
 ALPHA = ("LA", "PA", "RGBA")
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
@@ -31,7 +33,7 @@ STEP = 2**20  # bytes unpacked at a time
 NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])+(\d{1,10})"  # of a PPM's header, after spaces and comments
 
 
-def check_header(path: Path, image: Any) -> None:
+def check_header(path: ImageFile, image: Any) -> None:
     """Refuse an open image that is deep, of several frames, or of colours that have no one meaning on a screen."""
     if (bits := _bits(path, image)) is not None:
         raise UnreadableFileError(
@@ -57,7 +59,7 @@ def check_header(path: Path, image: Any) -> None:
         )
 
 
-def check_pixels(path: Path, image: Any, colours: int) -> None:
+def check_pixels(path: ImageFile, image: Any, colours: int) -> None:
     """Refuse a decoded image with pixels that are not in the file, or mean no colour; its palette has ``colours``."""
     if image.format == "PNG" and _lacks_rows(path):
         raise UnreadableFileError(f"{path}: not a readable image, its last rows are missing. Remove or repair it.")
@@ -68,15 +70,17 @@ def check_pixels(path: Path, image: Any, colours: int) -> None:
     if image.format == "PPM":
         magic, largest, start = _ppm(path)
         if magic in (b"P5", b"P6") and largest < 255:
-            found = np.fromfile(path, np.uint8, len(image.getbands()) * image.width * image.height, offset=start)
-            if found.max() > largest:
+            with path.open("rb") as file:
+                file.seek(start)
+                found = max(file.read(len(image.getbands()) * image.width * image.height), default=0)
+            if found > largest:
                 raise UnreadableFileError(
-                    f"{path}: not a readable image, it holds {found.max()}, but says that {largest} is its largest value. "
+                    f"{path}: not a readable image, it holds {found}, but says that {largest} is its largest value. "
                     "Remove or repair it."
                 )
 
 
-def check_opaque(path: Path, image: Any) -> None:
+def check_opaque(path: ImageFile, image: Any) -> None:
     """Refuse a decoded image with transparent pixels: what they look like depends on what is behind them."""
     if image.mode not in ALPHA and "transparency" not in image.info:
         return
@@ -99,7 +103,7 @@ def is_grey(image: Any) -> bool:
     return bool(((red == green) & (green == blue)).all())
 
 
-def orientation(path: Path, image: Any) -> int:
+def orientation(path: ImageFile, image: Any) -> int:
     """EXIF's orientation of an open image, 1 where it is upright or does not say."""
     if image.format == "PNG" and not any(name in TELLING for name, *_ in _chunks(path)):
         return 1  # Pillow would decode all of it to look for EXIF behind the pixels
@@ -107,7 +111,7 @@ def orientation(path: Path, image: Any) -> int:
     return turned if isinstance(turned, int) and 1 <= turned <= 8 else 1
 
 
-def _bits(path: Path, image: Any) -> str | None:
+def _bits(path: ImageFile, image: Any) -> str | None:
     """Say what makes an image deeper than 8 bits; None where nothing does."""
     if image.format == "PNG":
         names = [name for name, *_ in _chunks(path)]
@@ -142,7 +146,7 @@ def _lacks_strips(image: Any) -> bool:
     return bool(covered < width * height * planes)
 
 
-def _ppm(path: Path) -> tuple[bytes, int, int]:
+def _ppm(path: ImageFile) -> tuple[bytes, int, int]:
     """A PPM's magic number, its largest value, and where its pixels begin."""
     with path.open("rb") as file:
         head = file.read(2**16)
@@ -154,20 +158,20 @@ def _ppm(path: Path) -> tuple[bytes, int, int]:
     return magic, 1 if bitmap else int(header[3]), header.end()
 
 
-def _goes_on(path: Path, image: Any) -> bool:
+def _goes_on(path: ImageFile, image: Any) -> bool:
     """True of a binary PPM with a second image behind the first."""
     (magic, _, start), (width, height) = _ppm(path), image.size
     row = {b"P4": (width + 7) // 8, b"P5": width, b"P6": 3 * width}.get(magic)
     return row is not None and path.stat().st_size >= start + row * height + 3
 
 
-def _depth(path: Path) -> int:
+def _depth(path: ImageFile) -> int:
     """Bits per channel of a PNG."""
     with path.open("rb") as file:
         return file.read(25)[-1]
 
 
-def _lacks_rows(path: Path) -> bool:
+def _lacks_rows(path: ImageFile) -> bool:
     """True of a PNG that unpacks to fewer bytes than its rows have; Pillow leaves those black."""
     with path.open("rb") as file:
         width, height, depth, kind, interlaced = struct.unpack(">IIBB2xB", file.read(29)[16:])
@@ -188,7 +192,7 @@ def _lacks_rows(path: Path) -> bool:
     return bool(left > 0)
 
 
-def _chunks(path: Path) -> Iterator[tuple[bytes, int, int]]:
+def _chunks(path: ImageFile) -> Iterator[tuple[bytes, int, int]]:
     """Names, places and lengths of a PNG's chunks, as far as it is whole."""
     with path.open("rb") as file:
         file.seek(8)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .image_rules import check_header, check_opaque, check_pixels, is_grey, orientation
+from .held import HeldFile
+from .image_rules import ImageFile, check_header, check_opaque, check_pixels, is_grey, orientation
 from .limits import UnreadableFileError
 
 SUFFIXES = {
@@ -40,16 +41,16 @@ TURNS = {
 }
 
 
-def measure_image(path: str | os.PathLike[str]) -> tuple[int, int, int]:
+def measure_image(path: str | os.PathLike[str] | HeldFile) -> tuple[int, int, int]:
     """Height, width and channels (1 or 3) that `read_image` gives, from the image's header."""
-    path = Path(path)
+    path = path if isinstance(path, HeldFile) else Path(path)
     with _opened(path) as image:
         return _measure(path, image)
 
 
-def read_image(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
+def read_image(path: str | os.PathLike[str] | HeldFile) -> npt.NDArray[np.uint8]:
     """One image, upright: [H, W] where it is grey, else [H, W, 3]."""
-    path = Path(path)
+    path = path if isinstance(path, HeldFile) else Path(path)
     with _opened(path) as image:
         height, width, channels = _measure(path, image)
         turned = orientation(path, image)
@@ -65,7 +66,15 @@ def read_image(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
     return pixels
 
 
-def _measure(path: Path, image: Any) -> tuple[int, int, int]:
+def stack_images(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+    """Images of one size as [N, C, H, W]: 1 channel where all are grey, else 3."""
+    if all(image.ndim == 2 for image in images):
+        return np.stack(images)[:, None]
+    colour = [np.broadcast_to(image[..., None], (*image.shape, 3)) if image.ndim == 2 else image for image in images]
+    return np.ascontiguousarray(np.moveaxis(np.stack(colour), -1, 1))
+
+
+def _measure(path: ImageFile, image: Any) -> tuple[int, int, int]:
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
     if orientation(path, image) >= 5:
         width, height = height, width
@@ -79,13 +88,14 @@ def _method(turned: int) -> Any:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: ImageFile) -> Iterator[Any]:
     from PIL import Image
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of damage and goes on; what it cannot decode it raises
-            with Image.open(path, formats=FORMATS) as image:
+            content = path.open() if isinstance(path, HeldFile) else path
+            with Image.open(content, formats=FORMATS) as image:
                 _check_size(path, image)
                 check_header(path, image)
                 yield image
@@ -98,7 +108,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise UnreadableFileError(f"{path}: not a readable image ({line}). Remove or repair it.") from error
 
 
-def _check_size(path: Path, image: Any) -> None:
+def _check_size(path: ImageFile, image: Any) -> None:
     width, height = image.size
     if width < 1 or height < 1 or width * height > MOST_PIXELS:
         raise UnreadableFileError(

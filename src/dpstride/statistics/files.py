@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,13 +24,14 @@ from ..reading.arrays import read_npy, read_npz
 from ..reading.checkpoints import read_checkpoint
 from ..reading.cifar import cifar_files, is_batch, read_cifar
 from ..reading.hints import hint, module_hint, path_hint
-from ..reading.images import OTHER_SUFFIXES, SUFFIXES, measure_image, read_image
+from ..reading.hub import FORM, is_hub, read_hub
+from ..reading.images import OTHER_SUFFIXES, SUFFIXES, measure_image, read_image, stack_images
 from ..reading.limits import UnreadableFileError, check_unpacked
 from .axes import has_channels_last, warn_about_channels, warn_about_one_image
 
 DATA_KEYS = ("images", "x", "arr_0")
 WAYS = (
-    "Use .npy, .npz, .pt, .safetensors, CIFAR's own files, a folder of them or of images, a zoo name or "
+    "Use .npy, .npz, .pt, .safetensors, CIFAR's own files, a folder of them or of images, a zoo name, hub:OWNER/NAME or "
     "package.module:function."
 )
 
@@ -42,11 +44,14 @@ def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
     * a folder: all images below it, in order of their paths, of one size; grey ones have 1 channel, others 3.
     * CIFAR-10 or CIFAR-100 as published: a binary file (``.bin``), a Python batch, or a folder of either, which means its
       training half; the test half is the file ``test_batch`` (CIFAR-100: ``test``) in it.
+    * ``hub:OWNER/NAME,split=test,column=image,first=1000``: a data set of the Hugging Face hub, or ``hub:./FOLDER``, a local
+      copy (extra ``datasets``); its split as it is stored, or its first examples. ``labels=`` names the column of the class
+      labels where it is no ClassLabel, and ``prompts=`` a column of texts, which are then the conditioning "prompts".
     * ``package.module:function``: whatever the function returns.
 
-    ``labels`` asks for a pair (images, class labels int64 [N]) of what has them beside its images: CIFAR, and a folder with
-    one folder of images per class, numbered in order of their names. Without it they are left out, since a network that
-    is not conditional would be fed them.
+    ``labels`` asks for a pair (images, class labels int64 [N]) of what has them beside its images: CIFAR, data sets of the
+    hub, and a folder with one folder of images per class, numbered in order of their names. Without it they are left out,
+    since a network that is not conditional would be fed them.
 
     Arrays of images with channels last (last axis 1, 3 or 4, second axis not) are turned to channels first.
     """
@@ -68,9 +73,23 @@ def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
                 "labels with --conditioning."
             )
         return data
+    if is_hub(text):
+        return _read_hub(text, labels)
     if ":" in text:
         return import_function(text)()
-    raise ValueError(f"DATA {text!r:.200} is neither a file nor a folder.{path_hint(path)} {WAYS}")
+    near = path_hint(path)
+    if not near and re.fullmatch(r"[\w.-]+/[\w.-]+", text):
+        near = f" If it is a data set of the Hugging Face hub, say hub:{text}."
+    raise ValueError(f"DATA {text!r:.200} is neither a file nor a folder.{near} {WAYS}")
+
+
+def _read_hub(text: str, labels: bool) -> Any:
+    found = read_hub(text, labels=labels)
+    x = _channels_first(torch.from_numpy(found.values))
+    classes = None if found.labels is None else torch.from_numpy(found.labels)
+    if found.prompts is not None:
+        return x, {"prompts": found.prompts, **({"labels": classes} if labels else {})}
+    return (x, classes) if labels else x
 
 
 def _read_file(path: Path) -> Any:
@@ -108,7 +127,7 @@ def import_function(text: str) -> Callable[..., Any]:
         near = module_hint(text, Path.cwd()) if error.name == module_name else ""
         raise ValueError(
             f"{text!r}: the module {module_name!r} cannot be imported ({error})."
-            f"{near or ' Run from its folder, or install it.'}"
+            f"{near or (f' {FORM}' if module_name == 'hub' else ' Run from its folder, or install it.')}"
         ) from error
     if not hasattr(module, function_name):
         near = hint(text, (f"{module_name}:{name}" for name in vars(module) if not name.startswith("_")))
@@ -217,8 +236,4 @@ def _stack(folder: Path, paths: list[Path]) -> Tensor:
             )
     packed = sum(path.stat().st_size for path in paths)
     check_unpacked(folder, sum(map(math.prod, sizes)), packed, "Save the images as one .npy file.")
-    images = [read_image(path) for path in paths]
-    if all(image.ndim == 2 for image in images):
-        return torch.from_numpy(np.stack(images)[:, None])
-    colour = [np.broadcast_to(image[..., None], (*image.shape, 3)) if image.ndim == 2 else image for image in images]
-    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.stack(colour), -1, 1)))
+    return torch.from_numpy(stack_images([read_image(path) for path in paths]))

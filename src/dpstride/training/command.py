@@ -55,6 +55,7 @@ def train_command() -> None:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
 @click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
+@click.option("--tensorboard", is_flag=True, help="Write the log into OUTPUT/tensorboard too, for TensorBoard.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
 def images_command(
@@ -69,6 +70,7 @@ def images_command(
     threads: int | None,
     warm_start: Path | None,
     export_only: bool,
+    tensorboard: bool,
     ema: float,
     as_json: bool,
     quiet: bool,
@@ -90,6 +92,7 @@ def images_command(
     from dpstride.runs.lock import Lock
     from dpstride.training.checkpoint import load_checkpoint
     from dpstride.training.images import read_images
+    from dpstride.training.scalars import check_tensorboard
     from dpstride.training.settings import TrainingSettings
     from dpstride.training.train import WRITTEN, Run, train
 
@@ -100,6 +103,7 @@ def images_command(
     try:
         if classes is not None and labels is None:
             raise ValueError("--classes is of class-conditional models: name the labels of DATA with --labels.")
+        check_tensorboard(tensorboard, export_only)
         images, count = read_images(data, labels, classes)
         settings = TrainingSettings(
             objective=objective,  # type: ignore[arg-type]
@@ -132,6 +136,7 @@ def images_command(
                 command=command,
                 progress=False if quiet else None,
                 report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
+                tensorboard=tensorboard,
             )
     except NonFiniteError as error:
         raise click.ClickException(str(error)) from error

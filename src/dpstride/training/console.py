@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from dpstride.reading.text import printable
 
-NEUTRAL = ("export_only", "as_json", "quiet")
+NEUTRAL = ("export_only", "as_json", "quiet", "tensorboard")
 
 
 def print_result(folder: Path, output: Path, as_json: bool) -> None:

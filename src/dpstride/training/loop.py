@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from dpstride.reading.limits import UnreadableFileError
 from dpstride.training.checkpoint import DAMAGED
+from dpstride.training.scalars import require_tensorboard, scalars_of
 from dpstride.training.settings import Lasting, learning_rate_at
 
 HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
@@ -24,6 +25,7 @@ HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is 
 class Training(Protocol):
     """A run as the functions here see it: of images, or of anything else that is trained step by step."""
 
+    folder: Path
     network: nn.Module
     ema: AveragedModel
     optimiser: torch.optim.Optimizer
@@ -56,6 +58,7 @@ class Pace:
         checkpoint_every: steps between checkpoints.
         progress: show a bar; None shows it on a terminal only.
         report: called with every record of the log.
+        tensorboard: write every record as scalars for TensorBoard too, into the folder tensorboard/ of the run.
     """
 
     stop_at: int | None = None
@@ -63,6 +66,11 @@ class Pace:
     checkpoint_every: int = 100
     progress: bool | None = None
     report: Callable[[dict[str, Any]], None] | None = None
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tensorboard:
+            require_tensorboard()
 
 
 def advance(run: Training, pace: Pace) -> None:
@@ -73,13 +81,16 @@ def advance(run: Training, pace: Pace) -> None:
     last = steps if pace.stop_at is None else min(pace.stop_at, steps)
     hidden = None if pace.progress is None else not pace.progress
     bar = tqdm(total=steps, initial=run.step, desc="train", unit=" steps", disable=hidden, dynamic_ncols=True)
-    with bar, flushing_denormals():
+    scalars = scalars_of(run.folder, run.log, run.settings.batch_size) if pace.tensorboard else nullcontext()
+    with bar, flushing_denormals(), scalars as write:
         while run.step < last:
             run.advance()
             bar.update()
             if run.step % pace.evaluate_every == 0 or run.step == steps:
                 record = run.evaluate()
                 bar.set_postfix(held_out=record["held_out_loss"], train=record["train_loss"])
+                if write is not None:
+                    write()
                 if pace.report is not None:
                     pace.report(record)
             if run.step % pace.checkpoint_every == 0 or run.step == last:
@@ -121,7 +132,7 @@ def record(run: Training, held_out: Callable[[], float | None]) -> dict[str, Any
         "train_loss": float(np.mean(run.recent)) if run.recent else None,
         "held_out_loss": loss,
         "learning_rate": learning_rate_at(run.step - 1, run.settings),
-        "hours": round(run.seconds / 3600.0, 4),
+        "hours": round(run.seconds / 3600.0, 8),
     }
     run.recent = []
     run.log.append(found)

@@ -73,6 +73,10 @@ class Lasting(Protocol):
     """Settings as an optimiser step needs them."""
 
     @property
+    def batch_size(self) -> int:
+        """Samples of a step."""
+
+    @property
     def steps(self) -> int:
         """Optimiser steps in all."""
 

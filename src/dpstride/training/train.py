@@ -45,7 +45,17 @@ from dpstride.zoo.models import DESCRIPTION, read_description
 if TYPE_CHECKING:
     from torch import nn
 
-WRITTEN = (FILE, "log.json", "loss.png", "model", "model/*", "model/unet/*", "model/scheduler/*")
+WRITTEN = (
+    FILE,
+    "log.json",
+    "loss.png",
+    "tensorboard",
+    "tensorboard/*",
+    "model",
+    "model/*",
+    "model/unet/*",
+    "model/scheduler/*",
+)
 FLIP_STREAM = 2  # 0 is t and noise of a step, 1 the order of images of an epoch
 
 
@@ -73,7 +83,7 @@ def train(
         held_out: likewise, images whose loss is followed, with the averaged weights and always the same t and noise.
         warm_start: a folder of `train` (or any such UNet2DModel) to start the weights from.
         command: what was typed, for dpstride.json.
-        **pace: stop_at, evaluate_every, checkpoint_every, progress and report, see `Pace`.
+        **pace: stop_at, evaluate_every, checkpoint_every, progress, report and tensorboard, see `Pace`.
     """
     settings, followed = settings or TrainingSettings(), Pace(**pace)
     folder = Path(folder)

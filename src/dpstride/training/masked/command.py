@@ -29,6 +29,7 @@ from dpstride.training.console import print_result, record_printer, typed_comman
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
 @click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
+@click.option("--tensorboard", is_flag=True, help="Write the log into OUTPUT/tensorboard too, for TensorBoard.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
 def masked_command(
@@ -40,6 +41,7 @@ def masked_command(
     heads: int,
     threads: int | None,
     export_only: bool,
+    tensorboard: bool,
     as_json: bool,
     quiet: bool,
     **options: Any,
@@ -59,11 +61,13 @@ def masked_command(
     from dpstride.reading.plain import read_text
     from dpstride.training.masked.settings import MaskedTrainingSettings
     from dpstride.training.masked.train import PACE, export_masked, train_masked
+    from dpstride.training.scalars import check_tensorboard
     from dpstride.zoo.characters import Architecture
 
     if threads is not None:
         torch.set_num_threads(threads)
     try:
+        check_tensorboard(tensorboard, export_only)
         architecture = Architecture(length, width, layers, heads)
         settings = MaskedTrainingSettings(architecture=architecture, **options)
         command = typed_command(click.get_current_context())
@@ -79,6 +83,7 @@ def masked_command(
                     PACE,
                     progress=False if quiet else None,
                     report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
+                    tensorboard=tensorboard,
                 ),
             )
         )

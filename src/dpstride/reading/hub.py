@@ -1,0 +1,326 @@
+"""Stage 0. Data sets of the Hugging Face hub, or local copies of them, streamed by the package ``datasets``.
+
+``hub:OWNER/NAME,split=test,column=image,first=1000``: options follow commas, so that no shell needs quotes. ``datasets`` finds
+the files and reads their tables; images are handed over as bytes and decoded by our own reader, once and by its rules. No
+code of a data set is run (``datasets`` has not done that since version 4), and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .held import HeldFile
+from .hints import hint, path_hint
+from .images import measure_image, read_image, stack_images
+from .limits import UnreadableFileError, check_unpacked
+from .text import printable
+
+HUB = "hub:"
+FORM = "A data set of the Hugging Face hub is hub:OWNER/NAME, a local copy of one hub:./FOLDER."
+MOST_BYTES = 2**30  # of values, where nobody said how many examples are wanted
+IMAGE, ARRAY, LABEL, TEXT = "image", "array", "class label", "text"
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A data set as it is named: where it is, and its options."""
+
+    place: str
+    config: str | None = None
+    split: str | None = None
+    column: str | None = None
+    labels: str | None = None
+    prompts: str | None = None
+    revision: str | None = None
+    first: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``hub:OWNER/NAME,option=value,…``."""
+        place, *parts = re.split(r",(?=\w+=)", text.removeprefix(HUB))
+        known = [field.name for field in fields(cls) if field.name != "place"]
+        options: dict[str, Any] = {}
+        for name, _, value in (part.partition("=") for part in parts):
+            if name not in known:
+                raise ValueError(
+                    f"{printable(text)}: there is no option {name!r:.40}.{hint(name, known)} There are {', '.join(known)}."
+                )
+            if name in options or not value:
+                raise ValueError(f"{printable(text)}: {name} needs one value, as in {name}=VALUE.")
+            options[name] = value
+        if (first := options.get("first")) is not None:
+            if not (first.isascii() and first.isdecimal() and int(first) > 0):
+                raise ValueError(f"{printable(text)}: first is a number of examples, at least 1, not {first!r:.40}.")
+            options["first"] = int(first)
+        source = cls(place, **options)
+        if source.local and "revision" in options:
+            raise ValueError(
+                f"{printable(text)}: revision is of data sets on the hub, and this is a folder. Leave it out."
+            )
+        if place.startswith((".", "/", "~")) and not source.local:
+            raise ValueError(f"{printable(text)}: {place!r:.200} is not a folder.{path_hint(Path(place).expanduser())}")
+        if not source.local and not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
+            raise ValueError(f"{printable(text)}: {place!r:.200} is not the id of a data set. {FORM}")
+        return source
+
+    def __str__(self) -> str:
+        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "place"}
+        words = [f"{name}={value}" for name, value in options.items() if value is not None]
+        return printable(",".join([HUB + self.place, *words]))
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of a local copy."""
+        return Path(self.place).expanduser().resolve()
+
+    @property
+    def local(self) -> bool:
+        """True of a local copy."""
+        return self.folder.is_dir()
+
+    def holds(self, url: str) -> bool:
+        """True of a file of this data set; a table of others could name any file of this machine."""
+        outer = url.rpartition("::")[2]
+        if self.local:
+            return Path(outer).resolve().is_relative_to(self.folder)
+        return outer.startswith(f"hf://datasets/{self.place}@") and ".." not in outer.split("/")
+
+
+@dataclass(frozen=True)
+class HubData:
+    """What was read: images uint8 [N, C, H, W] or arrays [N, …], class labels int64 [N] and texts where they were asked for."""
+
+    values: npt.NDArray[Any]
+    labels: npt.NDArray[np.int64] | None
+    prompts: list[str] | None
+
+
+def is_hub(text: str) -> bool:
+    """True of ``hub:`` with a path or an id behind it; ``hub:function`` is a function in a user's own hub.py."""
+    return text.startswith(HUB) and "/" in text
+
+
+def first_of(text: str, count: int) -> str:
+    """Name the first ``count`` examples of a data set of the hub, so that no more are read; other names stay as they are."""
+    return f"{text},first={count}" if is_hub(text) and HubSource.parse(text).first is None else text
+
+
+def read_hub(text: str, *, labels: bool = False) -> HubData:
+    """All examples of a split in their stored order, or the first ones where ``first`` says how many."""
+    source = HubSource.parse(text)
+    datasets = _require_datasets(source)
+    stream = _open(datasets, source)
+    if stream.features is None:  # of CSV
+        raise ValueError(f"{source}: its files do not say what the columns hold. Save them as Parquet.")
+    kinds = {name: _kind(datasets, feature) for name, feature in stream.features.items()}
+    column = _chosen(source, "column", kinds, IMAGE if IMAGE in kinds.values() else ARRAY)
+    if kinds[column] not in (IMAGE, ARRAY):
+        raise ValueError(f"{source}: column {column!r} holds {kinds[column]}, not images or arrays. {_listed(kinds)}")
+    label = _chosen(source, "labels", kinds, LABEL) if labels or source.labels else None
+    if label is not None and kinds[label] not in (LABEL, "number"):
+        raise ValueError(f"{source}: column {label!r} holds {kinds[label]}, not class labels. {_listed(kinds)}")
+    prompt = _chosen(source, "prompts", kinds, TEXT) if source.prompts else None
+    if prompt is not None and kinds[prompt] != TEXT:
+        raise ValueError(f"{source}: column {prompt!r} holds {kinds[prompt]}, not text. {_listed(kinds)}")
+    dtype = None if kinds[column] == IMAGE else _leaf(stream.features[column]).dtype
+    stream = stream.select_columns(list(dict.fromkeys(name for name in (column, label, prompt) if name)))
+    if kinds[column] == IMAGE:
+        stream = stream.cast_column(column, datasets.Image(decode=False))
+    counted = getattr((stream.info.splits or {}).get(str(stream.split)), "num_examples", None)
+
+    values: list[npt.NDArray[Any]] = []
+    classes: list[int] = []
+    texts: list[str] = []
+    shown, packed, unpacked = str(source), 0, 0
+    for number, row in enumerate(islice(_rows(stream, source), source.first)):
+        name = f"{shown}, example {number}"
+        if row[column] is None:
+            raise UnreadableFileError(f"{name}: its {column!r} is empty.")
+        if kinds[column] == IMAGE:
+            file = _image_file(row[column], source, name)
+            shape = measure_image(file)
+            packed, unpacked = packed + len(file.content), unpacked + math.prod(shape)
+            check_unpacked(name, unpacked, packed, "Take fewer examples, with first=N.")
+            _check_shape(shape[:2], values[0].shape[:2] if values else shape[:2], source, number)
+            values.append(read_image(file))
+        else:
+            values.append(_array(row[column], dtype, name))
+            _check_shape(values[-1].shape, values[0].shape, source, number)
+        if source.first is None:
+            _check_size(source, values[0].nbytes * max(len(values), counted or 0), counted)
+        if label is not None:
+            classes.append(_class(row[label], name, label))
+        if prompt is not None:
+            texts.append(_text(row[prompt], name, prompt))
+    if not values:
+        raise ValueError(f"{source}: the split holds no example.")
+    if source.first is not None and len(values) < source.first:
+        raise ValueError(f"{source}: the split holds only {len(values):,} examples. Ask for fewer (first=N).")
+    return HubData(
+        stack_images(values) if kinds[column] == IMAGE else np.stack(values),
+        None if label is None else np.array(classes, dtype=np.int64),
+        None if prompt is None else texts,
+    )
+
+
+def _require_datasets(source: HubSource) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ValueError(
+            f"{source}: this needs the package datasets, which is not installed ({error}). Install it with "
+            'pip install "dpstride[datasets]".'
+        ) from error
+    return datasets
+
+
+def _open(datasets: Any, source: HubSource) -> Any:
+    """The split as a stream."""
+    place = str(source.folder) if source.local else source.place
+    try:
+        splits = datasets.load_dataset(place, source.config, revision=source.revision, streaming=True)
+    except Exception as error:  # of many kinds: no network, no such data set or config, gated, of no known form
+        remedy = "" if source.local else " If the hub cannot be reached, give a local copy, hub:./FOLDER."
+        if "config" in str(error).lower():
+            remedy = " Name one with config=NAME."
+        raise ValueError(f"{source}: cannot be opened ({_line(error)}).{remedy}") from error
+    names = list(map(str, splits))
+    if source.split is None and len(names) > 1:
+        raise ValueError(f"{source}: say which split, with split=NAME: {', '.join(names)[:400]}.")
+    split = names[0] if source.split is None else source.split
+    if split not in names:
+        raise ValueError(
+            f"{source}: there is no split {split!r}.{hint(split, names)} It has {', '.join(names)[:400]}. For a part of "
+            "a split say first=N."
+        )
+    return splits[split]
+
+
+def _rows(stream: Any, source: HubSource) -> Iterator[dict[str, Any]]:
+    rows, number = iter(stream), 0
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except Exception as error:  # a lost connection, a damaged file
+            raise UnreadableFileError(f"{source}: reading failed at example {number} ({_line(error)}).") from error
+        yield row
+        number += 1
+
+
+def _kind(datasets: Any, feature: Any) -> str:
+    """What a column holds: image, array, class label, text, number, or the name of what is of no use here."""
+    leaf = _leaf(feature)
+    numeric = not isinstance(leaf, datasets.ClassLabel) and _is_number(getattr(leaf, "dtype", None))
+    match feature:
+        case datasets.Image():
+            return IMAGE
+        case datasets.ClassLabel():
+            return LABEL
+        case datasets.Value():
+            return "number" if numeric else TEXT if "string" in feature.dtype else f"{feature.dtype} values"
+    return ARRAY if numeric else type(feature).__name__
+
+
+def _leaf(feature: Any) -> Any:
+    while hasattr(feature, "feature"):
+        feature = feature.feature
+    return feature
+
+
+def _is_number(dtype: Any) -> bool:
+    try:
+        return np.dtype(dtype).kind in "biuf" and dtype is not None
+    except TypeError:
+        return False
+
+
+def _chosen(source: HubSource, option: str, kinds: dict[str, str], kind: str) -> str:
+    """The column that an option names, else the only one of a kind."""
+    named: str | None = getattr(source, option)
+    if named is not None:
+        if named not in kinds:
+            raise ValueError(f"{source}: there is no column {named!r}.{hint(named, kinds)} {_listed(kinds)}")
+        return named
+    found = [name for name, each in kinds.items() if each == kind]
+    if len(found) != 1:
+        which = "several columns hold" if found else "no column holds"
+        raise ValueError(f"{source}: {which} {kind}s; name one with {option}=COLUMN. {_listed(kinds)}")
+    return found[0]
+
+
+def _listed(kinds: dict[str, str]) -> str:
+    return f"Its columns: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())[:400] or 'none'}."
+
+
+def _image_file(image: dict[str, Any], source: HubSource, name: str) -> HeldFile:
+    """The file of an image, which is in the table itself or beside it."""
+    if image.get("bytes") is not None:
+        return HeldFile(name, image["bytes"])
+    import fsspec
+
+    url = image.get("path") or ""
+    if not source.holds(url):
+        raise UnreadableFileError(f"{name}: its image {url!r:.200} is not a file of the data set.")
+    try:
+        with fsspec.open(url, "rb") as file:
+            return HeldFile(f"{name} ({printable(url)})", file.read())
+    except Exception as error:
+        raise UnreadableFileError(f"{name}: its image {url!r:.200} cannot be read ({_line(error)}).") from error
+
+
+def _array(value: Any, dtype: str | None, name: str) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError, OverflowError) as error:  # lists of several lengths, empty entries
+        raise UnreadableFileError(f"{name}: not an array of numbers ({_line(error)}).") from error
+    if array.size == 0:
+        raise UnreadableFileError(f"{name}: an array without numbers.")
+    return array
+
+
+def _check_shape(found: tuple[int, ...], expected: tuple[int, ...], source: HubSource, number: int) -> None:
+    if found != expected:
+        raise UnreadableFileError(
+            f"{source}: all examples must have one size, but example 0 is {' × '.join(map(str, expected))} and example "
+            f"{number} is {' × '.join(map(str, found))}. Resize them first; the model sees one size."
+        )
+
+
+def _check_size(source: HubSource, size: int, counted: int | None) -> None:
+    if size > MOST_BYTES:
+        every = f"its {counted:,} examples" if counted else "its examples"
+        raise ValueError(
+            f"{source}: {every} have more than {MOST_BYTES:,} bytes. Say how many of the first to read, with first=N; if "
+            "they are stored by class, the first ones are not like all of them."
+        )
+
+
+def _class(value: Any, name: str, column: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UnreadableFileError(
+            f"{name}: its {column!r} is {value!r:.40}, not a class (0, 1, …). Choose another split."
+        )
+    return value
+
+
+def _text(value: Any, name: str, column: str) -> str:
+    if not isinstance(value, str):
+        raise UnreadableFileError(f"{name}: its {column!r} is {value!r:.40}, not text.")
+    return value
+
+
+def _line(error: Exception) -> str:
+    """An error of others on one line."""
+    return printable(" ".join(str(error).split()) or type(error).__name__, 300)
