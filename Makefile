@@ -18,9 +18,9 @@ TORCH ?= torch==2.13.0
 
 # The fast tests: what a release promises, some of the stages, and some for each package that dpstride depends on.
 FAST := $(addprefix tests/,test_packaging.py test_denoiser_networks.py test_pipeline.py test_schedule_files.py test_site.py \
-	cli/test_cli.py evaluate/test_frechet.py page/test_notebook.py reading/test_hub.py reading/test_images.py samplers solver/test_solver.py \
-	statistics/test_files.py training/test_scalars.py $(addprefix integrations/test_,diffusers.py diffusers_scheduler.py dpm_solver.py masked_lm.py \
-	openai.py) racing/test_diffusers_sampler.py)
+	cli/test_cli.py evaluate/test_frechet.py page/test_notebook.py reading/test_hub.py reading/test_images.py \
+	samplers solver/test_solver.py statistics/test_files.py training/test_scalars.py racing/test_diffusers_sampler.py \
+	$(addprefix integrations/test_,diffusers.py diffusers_scheduler.py dpm_solver.py masked_lm.py openai.py))
 
 .PHONY: demo test test-lowest test-newest docs bench bench-adaptive torture lint format clean
 

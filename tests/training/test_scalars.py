@@ -138,9 +138,8 @@ def test_the_command_writes_them_and_goes_on_after_a_kill(tmp_path):
     process.communicate()
     reached = load_checkpoint(tmp_path / "run")["step"]
     assert [step for step, _ in read(tmp_path / "run")["loss/training"]][:1] == [500]
-    result = CliRunner().invoke(
-        train_command, run(tmp_path, "--steps", "1000", "--warmup", "2", "--tensorboard", "--quiet")
-    )
+    words = run(tmp_path, "--steps", str(reached + 150), "--cooldown", "10", "--tensorboard", "--quiet")
+    result = CliRunner().invoke(train_command, words)
     assert result.exit_code == 0, result.output
     check(read(tmp_path / "run"), expected(tmp_path / "run", batch_size=4))
 

@@ -50,8 +50,9 @@ def cli() -> None:
           package.module:function that returns a dpstride.Denoiser. For masked diffusion of tokens: a
           folder of transformers or of `train masked`, or a function that returns a MaskedDenoiser.
     DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, CIFAR's own
-          files or their folder (its training half), or package.module:function; for tokens a text
-          file, a folder of .txt files, or token ids as .npy.
+          files or their folder (its training half), a data set of the Hugging Face hub
+          (hub:OWNER/NAME,split=test), or package.module:function; for tokens a text file, a folder
+          of .txt files, or token ids as .npy.
     """
 
 

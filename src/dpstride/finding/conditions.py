@@ -25,13 +25,14 @@ PROMPTS = Kind(
     "a prompt per sample",
     ("prompts", "prompt", "captions"),
     "the array 'prompts' beside 'images' in an .npz file, captions beside the images of a folder (image.txt beside image.png), "
-    "or --conditioning prompts.txt, one per line (a single line is for all samples, an empty one the empty prompt)",
+    "a "
+    "column of a data set (hub:OWNER/NAME,prompts=COLUMN), or --conditioning prompts.txt, one per line (a single line is for all samples, an empty one the empty prompt)",
 )
 LABELS = Kind(
     "a class label per sample",
     LABEL_NAMES,
-    "the array 'labels' beside 'images' in an .npz file, one folder of images per class, or --conditioning labels.npy or "
-    "labels.txt, one number per line",
+    "the array 'labels' beside 'images' in an .npz file, one folder of images per class, a data set with class labels "
+    "(hub:OWNER/NAME), or --conditioning labels.npy or labels.txt, one number per line",
 )
 
 

@@ -28,6 +28,7 @@ from .text import printable
 HUB = "hub:"
 FORM = "A data set of the Hugging Face hub is hub:OWNER/NAME, a local copy of one hub:./FOLDER."
 MOST_BYTES = 2**30  # of values, where nobody said how many examples are wanted
+FORMS = ("parquet", "arrow", "json", "csv", "imagefolder")  # those of web data sets may hold pickles of torch
 IMAGE, ARRAY, LABEL, TEXT = "image", "array", "class label", "text"
 
 
@@ -188,7 +189,12 @@ def _open(datasets: Any, source: HubSource) -> Any:
     """The split as a stream."""
     place = str(source.folder) if source.local else source.place
     try:
-        splits = datasets.load_dataset(place, source.config, revision=source.revision, streaming=True)
+        builder = datasets.load_dataset_builder(place, source.config, revision=source.revision)
+        if (form := type(builder).__module__.rpartition(".")[2]) not in FORMS:
+            raise UnreadableFileError(f"{source}: files of the kind {form!r} are not read. Save them as Parquet.")
+        splits = builder.as_streaming_dataset()
+    except UnreadableFileError:
+        raise
     except Exception as error:  # of many kinds: no network, no such data set or config, gated, of no known form
         remedy = "" if source.local else " If the hub cannot be reached, give a local copy, hub:./FOLDER."
         if "config" in str(error).lower():
