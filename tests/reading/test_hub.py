@@ -302,7 +302,7 @@ def test_arrays_of_several_lengths_and_entries_that_lack_are_named(tmp_path):
 
 def test_empty_sets_csv_and_folders_that_are_not_there(tmp_path):
     with pytest.raises(ValueError, match="the split holds no example"):
-        dpstride.read_data(write(tmp_path / "empty", []))
+        dpstride.read_data(write(tmp_path / "empty", [], datasets.Features({"x": FEATURES["signal"]})))
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="its files do not say what the columns hold"):
@@ -368,12 +368,21 @@ def test_the_command_line_says_in_one_line_that_the_hub_cannot_be_reached(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+MODEL = """
+import dpstride
+
+def denoiser():
+    process = dpstride.ForwardProcess.linear(T=4)
+    return dpstride.Denoiser(lambda x, time: 0 * x, process, predicts="x0", shape=(1, 6, 8), name="zero")
+"""
+
+
 def test_verbs_give_the_same_statistics_as_on_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    images = RNG.integers(0, 256, (4, 28, 28), dtype=np.uint8)
-    np.save("images.npy", images[:, None])
-    for data, output in ((write(tmp_path / "set", rows(images)), "hub.npz"), ("images.npy", "file.npz")):
-        words = ["estimate", "fashion-simple", data, "--samples", "2", "--budgets", "2", "-o", output, "--quiet"]
+    (tmp_path / "zero_model.py").write_text(MODEL)
+    np.save("images.npy", COLOUR[:, None, :, :, 0])
+    for data, output in ((write(tmp_path / "set", rows(COLOUR[..., 0])), "hub.npz"), ("images.npy", "file.npz")):
+        words = ["estimate", "zero_model:denoiser", data, "--samples", "2", "-o", output, "--quiet"]
         result = CliRunner().invoke(cli, words)
         assert result.exit_code == 0, result.output
     assert Path("hub.npz").read_bytes() == Path("file.npz").read_bytes()

@@ -25,8 +25,8 @@ PROMPTS = Kind(
     "a prompt per sample",
     ("prompts", "prompt", "captions"),
     "the array 'prompts' beside 'images' in an .npz file, captions beside the images of a folder (image.txt beside image.png), "
-    "a "
-    "column of a data set (hub:OWNER/NAME,prompts=COLUMN), or --conditioning prompts.txt, one per line (a single line is for all samples, an empty one the empty prompt)",
+    "a column of a data set (hub:OWNER/NAME,prompts=COLUMN), or --conditioning prompts.txt, one per line (a single line is for "
+    "all samples, an empty one the empty prompt)",
 )
 LABELS = Kind(
     "a class label per sample",
