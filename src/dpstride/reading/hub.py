@@ -99,7 +99,7 @@ class HubSource:
 
 @dataclass(frozen=True)
 class HubData:
-    """What was read: images uint8 [N, C, H, W] or arrays [N, …], class labels int64 [N] and texts where they were asked for."""
+    """Values as read: images uint8 [N, C, H, W] or arrays [N, …], class labels int64 [N] and texts where they were asked for."""
 
     values: npt.NDArray[Any]
     labels: npt.NDArray[np.int64] | None
@@ -226,7 +226,7 @@ def _rows(stream: Any, source: HubSource) -> Iterator[dict[str, Any]]:
 
 
 def _kind(datasets: Any, feature: Any) -> str:
-    """What a column holds: image, array, class label, text, number, or the name of what is of no use here."""
+    """The kind of a column: image, array, class label, text, number, or the name of what is of no use here."""
     leaf = _leaf(feature)
     numeric = not isinstance(leaf, datasets.ClassLabel) and _is_number(getattr(leaf, "dtype", None))
     match feature:
