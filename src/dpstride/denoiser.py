@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,8 +30,10 @@ from .calling import (
 from .compiling import compiled
 from .devices import usable_device
 from .fingerprint import digest_of, name_of, parts_of, plain_parts
+from .given import Given
 from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance, check_choice
 from .process import ForwardProcess
+from .process_rules import has_same_functions
 from .reading.text import printable
 from .runs.serving import hand_over
 
@@ -71,6 +72,9 @@ class Denoiser:
             grid's own time, a float), "rescaled" (index0 · 1000/T, a float), or a callable of the training grid index.
         dtype: the network's precision; found from its parameters when None, else the highest it accepts.
         name: how reports call it.
+        mask: of a model that is given some elements and predicts the others, the entry of the conditioning that is 1 where it
+            predicts: only these count, everywhere. The network gets it, and x_t noised everywhere.
+        observed: with ``mask``, the entry that holds the values of given elements, where samples then keep them.
     """
 
     def __init__(
@@ -87,6 +91,8 @@ class Denoiser:
         time_input: TimeInput = "index0",
         dtype: torch.dtype | None = None,
         name: str | None = None,
+        mask: str | None = None,
+        observed: str | None = None,
     ) -> None:
         if not callable(network):
             raise ValueError(f"network must be callable as network(x, time), not {type(network).__name__}.")
@@ -115,6 +121,7 @@ class Denoiser:
         self.trained_continuous = bool(trained_continuous)
         self.time_input: TimeInput = time_input
         self.name = name or name_of(network)
+        self.given = Given.named(mask, observed)
         self._plain = plain_parts(network)
 
         modules = [part for part in parts_of(network) if isinstance(part, torch.nn.Module)]
@@ -141,16 +148,19 @@ class Denoiser:
         """Begin such a pass and return what waits for its result: there may be something to do meanwhile (`waits`)."""
         index = self._index_of(t, x_t.shape[0])
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
-        x = self._network_input(x_t, index)
+        x, shape = self._network_input(x_t, index), tuple(x_t.shape)
+        given = None if self.given is None else self.given.entries(conditioning, shape)
         output = hand_over(lambda: self._call_network(x, index, conditioning, self._run))
-        return lambda: self._prediction(x_t, index, checked(output(), tuple(x_t.shape), self.variance))
+        return lambda: self._prediction(x_t, index, checked(output(), shape, self.variance), given)
 
     def predict_from(self, output: Tensor, x_t: Tensor, t: int | Tensor) -> Prediction:
         """x̂_0 (and φ) at ``x_t`` where the network's own ``output`` is known, from `response`."""
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
         return self._prediction(x_t, self._index_of(t, x_t.shape[0]), output)
 
-    def _prediction(self, x_t: Tensor, index: Tensor, output: Tensor) -> Prediction:
+    def _prediction(
+        self, x_t: Tensor, index: Tensor, output: Tensor, given: tuple[Tensor, Tensor] | None = None
+    ) -> Prediction:
         f_t, g_t = (array[index].reshape(-1, *([1] * (x_t.ndim - 1))) for array in (self._f, self._g))
         self._check_finite(output, index)
         # A copy, whatever the precision: a network may return the same tensor every time, with other numbers in it.
@@ -170,6 +180,8 @@ class Denoiser:
                 x0_hat = (x_t - g_t * output) / (f_t + g_t)
         if self.clip is not None:
             x0_hat = x0_hat.clamp(*self.clip)
+        if given is not None:
+            x0_hat = torch.where(given[0].to(self.device), x0_hat, given[1].to(x0_hat))
         return Prediction(x0_hat, fraction)
 
     def response(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Tensor:
@@ -193,7 +205,7 @@ class Denoiser:
                 "between them. Use denoiser.process.subset(steps), or trained_continuous=True if the network was "
                 "trained on continuous noise levels."
             )
-        if not self.trained_continuous and not _same_functions(process, self.process):
+        if not self.trained_continuous and not has_same_functions(process, self.process):
             raise ValueError(
                 f"f and g of the grid ({process.name!r}) are not those of the process that the model was trained on "
                 f"({self.process.name!r}). Give other times to the same functions, for example "
@@ -244,6 +256,7 @@ class Denoiser:
             "time_input": self._time_name,
             "trained_continuous": self.trained_continuous,
         }
+        described |= {} if self.given is None else self.given.describe()
         return described if self.autocast is None else described | {"autocast": str(self.autocast)}
 
     @property
@@ -304,7 +317,7 @@ class Denoiser:
             name=self.name,
         )
         result.autocast, result._run, result._plain = self.autocast, self._run, self._plain
-        result.predicts_assumed = self.predicts_assumed
+        result.predicts_assumed, result.given = self.predicts_assumed, self.given
         return result
 
     @property
@@ -383,13 +396,3 @@ class Denoiser:
 
 
 _CPU = torch.device("cpu")
-
-
-def _same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
-    """Return whether a continuous grid lies on the f and g of ``training``; taken on trust where those are not known."""
-    f, g = training.f_function, training.g_function
-    if process.kind != "continuous" or f is None or g is None:
-        return True
-    with np.errstate(all="ignore"):
-        expected = ForwardProcess.from_functions(f, g, process.times)
-    return bool(np.allclose(expected.f, process.f, 1e-9, 1e-12) and np.allclose(expected.g, process.g, 1e-9, 1e-12))

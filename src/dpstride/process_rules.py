@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from .process import ForwardProcess
 
 Array = npt.NDArray[np.float64]
 
@@ -123,3 +126,13 @@ def check_no_products(betas: Array) -> None:
         raise ValueError(f"{found}, as 1 - betas (alphas) do. Give 1 minus these.")
     ends = " without the clean point" if betas[0] == 1.0 else ""
     raise ValueError(f"{found}, as cumulative products (alpha_bar) do. Give them{ends} to from_alpha_bar.")
+
+
+def has_same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
+    """Return whether a continuous grid lies on the f and g of ``training``; taken on trust where those are not known."""
+    f, g = training.f_function, training.g_function
+    if process.kind != "continuous" or f is None or g is None:
+        return True
+    with np.errstate(all="ignore"):
+        expected = type(process).from_functions(f, g, process.times)
+    return bool(np.allclose(expected.f, process.f, 1e-9, 1e-12) and np.allclose(expected.g, process.g, 1e-9, 1e-12))

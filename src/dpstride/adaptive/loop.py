@@ -121,7 +121,7 @@ def estimate_adaptively(
     how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     options = check_options(denoiser.process, denoiser.variance, variance, decoder)
     wanted = check_budgets(budgets, denoiser.process.T, decoder)
-    gathered = Samples.read(data, samples, data_range)
+    gathered = Samples.read(data, samples, data_range, denoiser.given)
     if len(gathered) < 2:
         raise ValueError(
             "An adaptive estimate judges its paths by how samples differ, so it needs at least 2, and the data has 1. Give "
@@ -131,8 +131,8 @@ def estimate_adaptively(
         from ..checking.notice import warn_about_description
 
         warn_about_description(denoiser, gathered, how)
-    few = gathered.batch(0, 256, denoiser.device, denoiser.algebra_dtype).x
-    data_square = float(few.flatten(1).square().sum(1).mean())
+    few = gathered.batch(0, 256, denoiser.device, denoiser.algebra_dtype)
+    data_square = float(few.counted(few.x).flatten(1).square().sum(1).mean())
     evaluate, finish = in_rounds(denoiser, gathered, how)
     goal = Goal(options, wanted, tolerance, max_steps, band)
     learned = denoiser.variance == LEARNED_RANGE

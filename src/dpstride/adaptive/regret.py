@@ -199,13 +199,13 @@ class Judge(Candidates):
         counts = rng.multinomial(units, np.full(units, 1.0 / units), size=REPLICATES)
         drawn = counts * self.sizes
         drawn /= drawn.sum(axis=1, keepdims=True)
-        deviation = self.squared_error - self.squared_error.mean(axis=1, keepdims=True)
+        deviation = self.squared_error - self.squared_error.mean(axis=1, keepdims=True) * self.units.dims_ratio
         variance = np.maximum((deviation**2).mean(axis=1), 1e-100)
         kurtosis = float(np.median((deviation**4).mean(axis=1) / variance**2))
         freedom = max(2.0 * units / max(kurtosis - 1.0, 0.1), 4.0)
         stretch = np.sqrt(freedom / rng.chisquare(freedom, size=REPLICATES))
         stretched = self.sizes + stretch[:, None] * (drawn - self.sizes)
-        return np.concatenate([self.sizes[None], stretched]).T
+        return self.units.balanced(np.concatenate([self.sizes[None], stretched]).T)
 
     def _regret(
         self, chosen: list[Indices], budgets: tuple[int, ...], weights: Array, factor: Array, decoder: Array

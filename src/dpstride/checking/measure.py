@@ -70,6 +70,15 @@ class Meter:
         noise = torch.cat(drawn).to(device=self.denoiser.device, dtype=self.denoiser.algebra_dtype)
         return noise if inputs.arrange is None else inputs.arrange(noise)
 
+    def mean_square(self, errors: Tensor, draw: Indices, inputs: Inputs) -> Tensor:
+        """Mean of e² over the elements that count, of these draws."""
+        squares = errors.flatten(1).square()
+        if self.data.mask is None:
+            return squares.mean(1)
+        mask = self.data.mask[draw % len(self.data)].to(squares)
+        mask = (mask if inputs.arrange is None else inputs.arrange(mask)).flatten(1)
+        return (mask * squares).sum(1) / mask.sum(1)
+
     def caller(self, inputs: Inputs, index: Indices) -> Denoiser:
         """The network fed as ``inputs`` say, at numbers 1, 2, … of ``index``, with its output returned as it is."""
         times = inputs.time[index]
@@ -148,7 +157,7 @@ class Measured:
         snr = (f / g).flatten() ** 2
         for number, reading in enumerate(meter.readings):
             x0_hat = reading(halves[reading.half], x_t, f, g)
-            squared = (y - x0_hat).flatten(1).square().mean(1)
+            squared = meter.mean_square(y - x0_hat, draw, inputs)
             self.errors[number, level, draw] = (snr * squared).cpu().numpy()
 
     def linear_errors(self, levels: Indices, draws: int, mean: Array, variance: Array) -> Array:
@@ -162,7 +171,7 @@ class Measured:
             snr = math.exp(self.log_snr[k])
             gain = snr * spread / (1.0 + snr * spread)  # of x_t/f = y + eps/sqrt(snr)
             x0_hat = centre + gain * (y + noise / math.sqrt(snr) - centre)
-            errors[row] = (snr * (y - x0_hat).flatten(1).square().mean(1)).cpu().numpy()
+            errors[row] = (snr * self.meter.mean_square(y - x0_hat, np.arange(draws), plain)).cpu().numpy()
         return errors
 
     @property

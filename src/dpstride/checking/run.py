@@ -54,7 +54,7 @@ def check(
     """
     check_kinds(check, denoiser=denoiser)
     seed, batch_size = check_seed(seed), check_batch_size(batch_size)
-    gathered = Samples.read(data, None, data_range)
+    gathered = Samples.read(data, None, data_range, denoiser.given)
     order = np.random.default_rng(seed).permutation(len(gathered))
     facts, moments = _facts(denoiser, gathered.take(order[:FACTS_FROM].tolist()))
     inputs, readings = declared_inputs(denoiser), readings_for(denoiser.variance == "learned_range")

@@ -208,10 +208,12 @@ def _prepare(
     **options: Any,
 ) -> tuple[Study, str]:
     """The study, and in words which features it measures by."""
+    from ..given import refuse_given
     from ..study.features import NONE, extractor_named
     from ..study.plan import make_plan
     from ..study.run import Study
 
+    refuse_given(loaded.denoiser.given, "A study")
     choosing, scoring = parts
     extractor, words = None, "none: the samples are no images"
     if images is not None:

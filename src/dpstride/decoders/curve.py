@@ -39,7 +39,9 @@ def decoder_blocks_at(statistics: Statistics, t: int, variance: float) -> Array:
     # Beyond the widest stored sigma (the optimal decoder of a network that is poor at low noise) blocks differ by their
     # e²/2σ², so the differences at that sigma shrink as 1/σ².
     shrink = math.exp(-2.0 * max(log_sigma - limits[0, 1], 0.0))
-    return np.asarray(blocks.mean() + shrink * (blocks - blocks.mean()))
+    ratio = statistics.block_dims / statistics.dims  # blocks of which more elements count cost more at any sigma
+    per_element = blocks / ratio
+    return np.asarray(ratio * (per_element.mean() + shrink * (per_element - per_element.mean())))
 
 
 def log_sigma_range(statistics: Statistics, t: int) -> tuple[float, float]:

@@ -59,7 +59,8 @@ def _learned_row(statistics: Statistics, t1: int, cdf: Cdf) -> Array:
     if statistics.data_range.levels is None:
         assert statistics.fraction_sum is not None
         _, weighted = fraction_means(statistics, t1, delta)
-        return _gaussian_nats(statistics, t1, delta, float(statistics.fraction_sum[t1].mean()), weighted=weighted)
+        fraction = float(statistics.fraction_sum[t1].mean())
+        return _gaussian_nats(statistics, t1, delta, (statistics.dims, fraction), weighted=weighted)
     if cdf != EXACT:
         raise ValueError(
             f"cdf={cdf!r} with a learned decoder variance is only available by direct evaluation, bits_per_dim(denoiser, data, "
@@ -77,7 +78,7 @@ def _learned_units(statistics: Statistics, t1: int, t2: int, fraction: Array) ->
     at = delta[[t2 - t1 - 1]]
     if statistics.data_range.levels is None:
         _, weighted = fraction_blocks_at(statistics, np.array([t1]), at, least_range=1e-9)
-        return _gaussian_nats(statistics, t1, at, fraction, weighted=weighted[0])
+        return _gaussian_nats(statistics, t1, at, (statistics.block_dims, fraction), weighted=weighted[0])
     assert statistics.learned_decoder_blocks is not None
     blocks = statistics.learned_decoder_blocks[t1]
     if delta.size <= blocks.shape[1]:
@@ -85,11 +86,12 @@ def _learned_units(statistics: Statistics, t1: int, t2: int, fraction: Array) ->
     return np.asarray(blocks @ chebyshev_matrix(0.0, float(delta[0]), blocks.shape[1], at)[0])
 
 
-def _gaussian_nats(statistics: Statistics, t1: int, delta: Array, fraction: Any, weighted: Array) -> Array:
-    """Density of continuous data, from Σ φ and Σ e² exp(−φδ): ln σ² = ln g² − (1 − φ) δ."""
-    log_variance = statistics.dims * (math.log(2.0 * math.pi) + 2.0 * np.log(statistics.process.g[t1]))
+def _gaussian_nats(statistics: Statistics, t1: int, delta: Array, sums: tuple[Any, Any], weighted: Array) -> Array:
+    """Density of continuous data, from ``sums``, dims and Σ φ, and Σ e² exp(−φδ): ln σ² = ln g² − (1 − φ) δ."""
+    dims, fraction = sums
+    log_variance = dims * (math.log(2.0 * math.pi) + 2.0 * np.log(statistics.process.g[t1]))
     inverse = weighted * np.exp(delta) / statistics.process.g[t1] ** 2
-    return np.asarray(0.5 * (log_variance - delta * (statistics.dims - fraction) + inverse))
+    return np.asarray(0.5 * (log_variance - delta * (dims - fraction) + inverse))
 
 
 def _learned_value(process: ForwardProcess, t1: int, scalar: float, fraction: Any) -> Any:

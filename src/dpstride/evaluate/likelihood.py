@@ -87,7 +87,7 @@ def bits_per_dim(
     options = resolve_options(denoiser, schedule, **chosen)
     check_fitted(fitted, variance=options.variance, decoder=options.decoder)
     warn_about_other_clipping(denoiser, schedule)
-    data = Samples.read(heldout, samples, data_range)
+    data = Samples.read(heldout, samples, data_range, denoiser.given)
     schedule.check_shape(data.shape)
     chain = _ReverseChain(process, steps, options, fitted=fitted, data_range=data.data_range)
     Passes(denoiser, data, how).probe()  # without it a random network would score something
@@ -109,10 +109,10 @@ def bits_per_dim(
             pending = denoiser.begin(x_t, t, batch.conditioning)
             if s > 0:
                 x_t = noisy(s)  # while the network runs, where it runs elsewhere
-            terms.append(chain.term(column, batch, pending()).flatten(1).sum(1))
+            terms.append(batch.counted(chain.term(column, batch, pending())).flatten(1).sum(1))
             with lock:
                 bar.update()
-        terms.append(chain.prior_nats(batch.x))
+        terms.append(batch.counted(chain.prior_nats(batch.x)).flatten(1).sum(1))
         return {"terms": torch.stack(terms, dim=1).cpu().double().numpy()}  # one transfer for all
 
     with tqdm(
@@ -120,7 +120,8 @@ def bits_per_dim(
     ) as bar:
         found = dict(in_threads(evaluate, batches, denoiser.at_once, stopped.set, hands_over=denoiser.waits))
     terms = np.concatenate([found[first]["terms"] for first in batches])
-    return _likelihood(terms / (math.prod(data.shape) * LN2), options, steps)
+    ratio = 1.0 if data.counts is None else data.counts / data.dims
+    return _likelihood(terms / (data.dims * LN2), options, steps, ratio=ratio)
 
 
 def score(
@@ -273,11 +274,11 @@ class _ReverseChain:
         return self._step_nats(t, s, batch.x, prediction) if s > 0 else self._decoder_nats(batch, prediction)
 
     def prior_nats(self, x: Tensor) -> Tensor:
-        """KL(q(x_t given x_0) ‖ N(0, I)) of each sample, at the first t."""
+        """KL(q(x_t given x_0) ‖ N(0, I)) per element, at the first t."""
         t = self.steps[0]
         variance = float(self.process.g[t] ** 2)
         nats = (float(self.process.f[t]) * x).square() + (variance - 1.0 - math.log(variance))
-        return 0.5 * nats.flatten(1).sum(1)
+        return 0.5 * nats
 
     def _step_nats(self, t: int, s: int, x: Tensor, prediction: Prediction) -> Tensor:
         """KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) per element: two Gaussians, from their means and variances."""
@@ -307,12 +308,13 @@ class _ReverseChain:
         return decoders.find(self.options.decoder).value(self.process, self.steps[-2], t2, self.fitted)
 
 
-def _likelihood(terms: Array, options: CostOptions, steps: tuple[int, ...]) -> Likelihood:
-    """The result from bits/dim of each sample, [N, K + 1]."""
+def _likelihood(terms: Array, options: CostOptions, steps: tuple[int, ...], ratio: Any) -> Likelihood:
+    """The result from bits of each sample over mean dims, [N, K + 1], and each sample's dims over the mean."""
     means = terms.mean(axis=0)
+    totals = terms.sum(axis=1) - float(means.sum()) * (ratio - 1.0)  # as in `ElboEngine.unit_totals`
     return Likelihood(
         bpd=float(means.sum()),
-        standard_error=standard_error(terms.sum(axis=1), np.ones(len(terms))),
+        standard_error=standard_error(totals, np.ones(len(terms))),
         terms={"steps": tuple(means[:-2].tolist()), "decoder": float(means[-2]), "prior": float(means[-1])},
         samples=len(terms),
         options=options.to_dict(),

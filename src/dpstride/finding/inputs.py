@@ -103,10 +103,10 @@ def read_samples(
     if isinstance(data, (str, os.PathLike)):
         data = conditioned(os.fspath(data), condition_of(model), conditioning)
     elif isinstance(data, Samples):
-        return data if samples is None else data.take(range(samples))
+        return Samples.read(data, samples, data.data_range, model.denoiser.given)
     if model.encode is not None:
         data = model.encode(*data) if isinstance(data, tuple) else model.encode(data)
-    return Samples.read(data, samples, model.data_range if data_range is None else data_range)
+    return Samples.read(data, samples, model.data_range if data_range is None else data_range, model.denoiser.given)
 
 
 def named_data(text: str, *, labels: bool = False) -> Any:

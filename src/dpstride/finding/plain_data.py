@@ -20,8 +20,11 @@ FEW = 20  # samples from which ties are looked for
 
 
 def gaussian_bits_per_dim(choosing: Samples, scoring: Samples) -> dict[str, float]:
-    """Return held-out bits/dim of Gaussians fitted to the choosing data; none for discretised data or constant columns."""
-    if choosing.data_range.levels is not None or len(choosing) < 2:
+    """Return held-out bits/dim of Gaussians fitted to the choosing data; none for discretised data or constant columns.
+
+    Nor where a model is given some elements, which a Gaussian would have to be given too.
+    """
+    if choosing.data_range.levels is not None or len(choosing) < 2 or choosing.mask is not None:
         return {}
     x, other = (each.values.double().flatten(1).numpy() for each in (choosing, scoring))
     mean, variance = x.mean(0), x.var(0, ddof=1)
@@ -57,7 +60,7 @@ def gaussian_notes(reference: dict[str, float], best: float, error: float, clipp
 
 def tie_notes(data: Samples) -> tuple[str, ...]:
     """Return a note where values of continuous data repeat, so that a density can be made as large as one likes."""
-    if data.data_range.levels is not None or len(data) < FEW:
+    if data.data_range.levels is not None or len(data) < FEW or data.mask is not None:
         return ()
     x = np.sort(data.values.double().flatten(1).numpy(), axis=0)
     share = np.array([_largest_tie(column) for column in x.T]) / len(x)

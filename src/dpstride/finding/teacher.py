@@ -20,6 +20,9 @@ def on_teacher_grid(denoiser: Denoiser, request: Request, most: int | None = Non
     """Return the model on evenly spaced steps of its grid, at most those asked for; ``most`` limits budgets further."""
     import numpy as np
 
+    from ..given import refuse_given
+
+    refuse_given(denoiser.given, "A trajectory")
     T, steps = denoiser.process.T, request.teacher_steps
     if steps < T:
         indices = np.unique(np.round(np.linspace(0, T, steps + 1)).astype(np.int64))

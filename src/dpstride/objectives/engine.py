@@ -55,6 +55,27 @@ class Units:
         """Weights of the units in the mean over all samples."""
         return self.sizes / self.statistics.samples
 
+    @cached_property
+    def dims(self) -> Any:
+        """Elements of a sample that count in each unit; one number where all do."""
+        return (
+            self.statistics.counts
+            if self.by_sample and self.statistics.counts is not None
+            else self.statistics.block_dims
+        )
+
+    @cached_property
+    def dims_ratio(self) -> Any:
+        """`dims` over their mean."""
+        return self.dims / self.statistics.dims
+
+    def balanced(self, weights: Array) -> Array:
+        """``weights`` [units, …] on a scale where as many elements count as in the mean of all samples.
+
+        Means with them, of costs and of errors, are then per element those of the units that have weight.
+        """
+        return weights if self.statistics.counts is None else weights / (self.dims_ratio @ weights)
+
     def means(self, values: Array) -> Array:
         """Means over the samples of each unit, along the last axis."""
         if self.by_sample:
@@ -152,14 +173,15 @@ class ElboEngine:
 
     def _prior(self, t: int) -> Array:
         f_t, log_variance = self.process.f[t], 2.0 * np.log(self.process.g[t])
-        constant = self.dims * (np.expm1(log_variance) - log_variance)
+        dims = self.dims if self.statistics.counts is None else self.statistics.counts
+        constant = dims * (np.expm1(log_variance) - log_variance)
         return np.asarray(0.5 * (f_t**2 * self.statistics.data_square + constant))
 
     # --- by unit -----------------------------------------------------------------------------------------------------------
 
     def step_units(self, units: Units, t: Indices, s: Indices) -> Array:
         """Costs of steps t → s, s > 0: [steps, units]."""
-        steps = Steps(self.process, self.dims, t[:, None], s[:, None])
+        steps = Steps(self.process, units.dims, t[:, None], s[:, None])
         if not self.variance.learned:
             errors = Errors(units.means(self.statistics.squared_error[t]))
         else:
@@ -169,16 +191,16 @@ class ElboEngine:
         return self.variance.nats(steps, errors, self.fitted)
 
     def step_deviations(self, units: Units, t: int, s: Indices) -> Array:
-        """Costs by block of steps from t to each s > 0, less their mean, with a learned variance: [steps, blocks].
+        """Costs by block of steps from t to each s > 0, less their mean per element, with a learned variance: [steps, blocks].
 
         Blocks are kept to three digits, which is plenty for differences between them and too little for a table.
         """
         assert self.statistics.fraction_sum is not None
         fraction = units.means(self.statistics.fraction_sum[t])[:, None]
         moments = fraction_blocks(self.statistics, t, 2.0 * np.log(self.process.g[t] / self.process.g[s]))
-        steps = Steps(self.process, self.dims, t, s)
-        costs = self.variance.nats(steps, Errors(None, fraction, *moments), self.fitted)
-        return np.asarray((costs - units.shares @ costs).T)
+        dims, ratio = (np.reshape(each, (-1, 1)) for each in (units.dims, units.dims_ratio))
+        costs = self.variance.nats(Steps(self.process, dims, t, s), Errors(None, fraction, *moments), self.fitted)
+        return np.asarray((costs - ratio * (units.shares @ costs)).T)
 
     def step_lines(self, t: Indices, s: Indices) -> tuple[Array, Array]:
         """a and b of the costs a + b Σ e² of steps, where the variance is not learned."""
@@ -194,7 +216,7 @@ class ElboEngine:
             return self.learned_decoder.units(self.statistics, t1, t2, fraction)
         value = self.decoder.value(self.process, t1, t2, self.fitted)
         if not self.discretised:
-            return np.asarray(gaussian_nats(self.dims, units.means(self.statistics.squared_error[t1]), value))
+            return np.asarray(gaussian_nats(units.dims, units.means(self.statistics.squared_error[t1]), value))
         if self.decoder.is_upper(self.process, t1):
             return self.upper_units(units, t1)
         return decoder_blocks_at(self.statistics, t1, value)
@@ -204,7 +226,7 @@ class ElboEngine:
         if self.statistics.decoder_upper is not None:
             return units.means(self.statistics.decoder_upper[t])
         squared_error = units.means(self.statistics.squared_error[t])
-        return np.asarray(gaussian_nats(self.dims, squared_error, float(self.process.g[t] ** 2)))
+        return np.asarray(gaussian_nats(units.dims, squared_error, float(self.process.g[t] ** 2)))
 
     # --- paths by unit -----------------------------------------------------------------------------------------------------
 
@@ -219,7 +241,8 @@ class ElboEngine:
         """Total of each path for each unit, [paths, units] in nats, and the samples in each unit.
 
         The same numbers as sums of `unit_terms`, for thousands of paths at once. The same images are used at every t, so the
-        terms of a path are correlated: its standard error is that of these totals, never a sum of variances.
+        terms of a path are correlated: its standard error is that of these totals, never a sum of variances. Where units count
+        different numbers of elements, totals are those at equal numbers: less what more elements cost on average.
         """
         arrays = [np.asarray(path) for path in paths]
         units = self._units_of(arrays)
@@ -227,7 +250,8 @@ class ElboEngine:
         ends = [(int(path[0]), *map(int, path[-2:-4:-1])) for path in arrays]
         costs = {end: self.decoder_units(units, *end[1:]) + units.means(self._prior(end[0])) for end in set(ends)}
         sums = self._shared_sums(units, arrays) if self.variance.learned else self._linear_sums(units, arrays)
-        return np.array([costs[end] for end in ends]) + sums, units.sizes
+        totals = np.array([costs[end] for end in ends]) + sums
+        return totals - (totals @ units.shares)[:, None] * (units.dims_ratio - 1.0), units.sizes
 
     def _units_of(self, paths: Sequence[Path]) -> Units:
         """Samples where everything that these paths need is kept for each, else blocks."""
@@ -246,7 +270,7 @@ class ElboEngine:
             weights = np.zeros((len(chunk), self.process.T + 1))
             weights[where, t] = b
             constant = np.bincount(where, weights=a, minlength=len(chunk))
-            sums[row : row + PATHS_AT_ONCE] = constant[:, None] + weights @ squared_error
+            sums[row : row + PATHS_AT_ONCE] = constant[:, None] * units.dims_ratio + weights @ squared_error
         return sums
 
     def _shared_sums(self, units: Units, paths: list[Indices]) -> Array:

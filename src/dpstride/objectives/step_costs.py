@@ -32,7 +32,7 @@ class StepCosts:
 
     Attributes:
         process: the grid.
-        dims: number of data dimensions.
+        dims: number of data dimensions; where a model is given some elements, how many count in the mean of the samples.
         table: ``L`` [T + 1, T + 1], infinite for s >= t; None where ``lines`` say it.
         lines: the costs of a fine grid, without a table.
         pairs: ``pairs[t2, t1]`` is the cost of the last two steps t2 → t1 → 0 where they are one; then column 0 of L is not
@@ -52,7 +52,7 @@ class StepCosts:
     """
 
     process: ForwardProcess
-    dims: int
+    dims: float
     table: Array | None = field(default=None, repr=False)
     lines: Lines | None = field(default=None, repr=False)
     pairs: Array | None = field(default=None, repr=False)
@@ -74,7 +74,7 @@ class StepCosts:
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name} {value}" for name, value in self.options.items())
-        return f"<StepCosts of {self.process.name}, T = {self.T}, {self.dims} dims, {self.unit}: {told}>"
+        return f"<StepCosts of {self.process.name}, T = {self.T}, {self.dims:.10g} dims, {self.unit}: {told}>"
 
     @property
     def T(self) -> int:

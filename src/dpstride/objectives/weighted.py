@@ -43,7 +43,8 @@ class UnitCosts:
         return units if self.engine.decoder.is_upper(self.process, t) else self._with_mean(units, t)
 
     def _with_mean(self, units: Array, t: int) -> Array:
-        return np.asarray(units + self.engine.decoder_nats(t) - self.units.shares @ units)
+        ratio = self.units.dims_ratio
+        return np.asarray(units + ratio * self.engine.decoder_nats(t) - ratio * (self.units.shares @ units))
 
     def refitted(self, mean_squared_error: Array) -> Fitted:
         """The numbers that would be fitted where E Σ e²/dims is this at every grid index; else those of all samples."""
@@ -65,7 +66,7 @@ class WeightedTables(UnitCosts):
 
         Where the last two steps are one, the decoder's cost is that of all samples.
         """
-        engine, T = self.engine, self.process.T
+        engine, T, weights = self.engine, self.process.T, self.units.balanced(weights)
         squares = np.append(0.0, self.squared_error @ weights)
         fitted = self.refitted(squares / self.dims)
         L = np.full((T + 1, T + 1), np.inf)

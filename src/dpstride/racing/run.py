@@ -95,10 +95,12 @@ def prepare(
 ) -> Event:
     """Check everything that a race on ``parts``, real data to choose by and to score by, could be refused for."""
     from ..finding.job import Request, check_costs
+    from ..given import refuse_given
     from ..statistics.identity import Inputs
 
     choosing, scoring = parts
     denoiser, T = loaded.denoiser, loaded.denoiser.process.T
+    refuse_given(denoiser.given, "A race by the samples of whole data")
     check_costs(denoiser, Request(objective=SAMPLES, variance=wish.variance), *parts)
     sampling = sampling_of(wish.sampler, wish.eta, wish.passes)
     if wish.reference is not None:

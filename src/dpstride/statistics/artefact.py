@@ -93,7 +93,7 @@ class Statistics:
     """
 
     process: ForwardProcess
-    dims: int
+    dims: float  # elements of a sample that count, the mean over samples
     data_range: DataRange
     seed: int
     model: dict[str, Any]  # Denoiser.describe()
@@ -108,6 +108,7 @@ class Statistics:
     fraction_blocks: Array | None = None  # [T+1, B, 2, J]  ln of the block's mean Σ exp(−φδ) and Σ e² exp(−φδ)
     learned_decoder: Array | None = None  # [T+1, J']  mean decoder cost with learned variance at J' values of δ
     learned_decoder_blocks: Array | None = None  # [T+1, B, J']
+    counts: Array | None = None  # [N]  elements of each sample that count, where a model is given the others
     evaluated: npt.NDArray[np.bool_] = field(
         default_factory=lambda: _EVERYWHERE
     )  # [T+1]  where the network ran; not at 0
@@ -121,7 +122,8 @@ class Statistics:
     def __repr__(self) -> str:
         name, ran = printable(str(self.model.get("name")), 60), int(self.evaluated[1:].sum())
         where = f"{ran} of {self.process.T} steps" if ran < self.process.T else f"all {ran} steps"
-        return f"<Statistics of {name} on {self.samples} samples of {self.dims} dims, evaluated at {where}, seed {self.seed}>"
+        data = f"{self.samples} samples of {self.dims:.10g} dims"
+        return f"<Statistics of {name} on {data}, evaluated at {where}, seed {self.seed}>"
 
     @property
     def samples(self) -> int:
@@ -132,6 +134,13 @@ class Statistics:
     def block_of_sample(self) -> npt.NDArray[np.int64]:
         """Block of each sample: contiguous, as equal as can be, whatever the batch size."""
         return block_of_sample(self.samples, self.skipped)
+
+    @property
+    def block_dims(self) -> Any:
+        """Elements of a sample that count in each block, the mean over its samples; one number where all count."""
+        if self.counts is None:
+            return self.dims
+        return np.bincount(self.block_of_sample, self.counts) / np.bincount(self.block_of_sample)
 
     @property
     def skipped(self) -> tuple[int, ...]:
@@ -202,11 +211,19 @@ def block_of_sample(samples: int, skipped: Sequence[int] = ()) -> npt.NDArray[np
 
 
 def array_shapes(
-    process: ForwardProcess, samples: int, discretised: bool, learned: bool, skipped: Sequence[int] = ()
+    process: ForwardProcess,
+    samples: int,
+    discretised: bool,
+    learned: bool,
+    *,
+    skipped: Sequence[int] = (),
+    counted: bool = False,
 ) -> dict[str, tuple[int, ...]]:
-    """The plain arrays that statistics have, and their shapes."""
+    """The plain arrays that statistics have, and their shapes; ``counted`` where a model is given some elements."""
     T, blocks = process.T, int(block_of_sample(samples, skipped)[-1]) + 1
     shapes: dict[str, tuple[int, ...]] = {"squared_error": (T + 1, samples), "data_square": (samples,)}
+    if counted:
+        shapes |= {"counts": (samples,)}
     if discretised:
         shapes |= {"decoder_upper": (T + 1, samples), "decoder_blocks": (T + 1, blocks, BLOCK_NODES)}
     if learned:
@@ -276,7 +293,10 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the metadata of a complete file."""
     tensors = {f"process.{name}": array for name, array in statistics.process.arrays.items()}
     discretised, learned = statistics.data_range.levels is not None, statistics.fraction_bins is not None
-    shapes = array_shapes(statistics.process, statistics.samples, discretised, learned, skipped=statistics.skipped)
+    counted = statistics.counts is not None
+    shapes = array_shapes(
+        statistics.process, statistics.samples, discretised, learned, skipped=statistics.skipped, counted=counted
+    )
     tensors |= {name: getattr(statistics, name) for name in shapes} | {"evaluated": statistics.evaluated}
     for name in _BINNED:
         if (rows := getattr(statistics, name)) is not None:
@@ -285,7 +305,7 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     metadata = {
         "T": process.T,
         "process": process.facts,
-        "dims": statistics.dims,
+        "dims": None if counted else statistics.dims,  # which version 0.1 refuses
         "data_range": statistics.data_range.describe(),
         "seed": statistics.seed,
         "model": statistics.model,
@@ -306,7 +326,8 @@ def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
     discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == LEARNED_RANGE
     data = metadata["data"]
     _shaped(tensors, "squared_error", (process.T + 1, data["samples"]))  # before anything of that size is made
-    shapes = array_shapes(process, data["samples"], discretised, learned, skipped=data.get("skipped", ()))
+    counted, skipped = metadata["dims"] is None, data.get("skipped", ())
+    shapes = array_shapes(process, data["samples"], discretised, learned, skipped=skipped, counted=counted)
     fields: dict[str, Any] = {name: _shaped(tensors, name, shape) for name, shape in shapes.items()}
     fields["evaluated"] = _shaped(tensors, "evaluated", (process.T + 1,)).astype(bool)
     for name, weights in (("residual_bins", ()), ("fraction_bins", (2,))):
@@ -320,7 +341,7 @@ def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
             )
     return Statistics(
         process=process,
-        dims=int(metadata["dims"]),
+        dims=float(fields["counts"].mean()) if counted else int(metadata["dims"]),
         data_range=data_range,
         seed=int(metadata["seed"]),
         model=metadata["model"],

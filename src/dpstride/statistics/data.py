@@ -7,20 +7,24 @@ kept as it is. Conditioning travels with its sample.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..given import Given
 from ..runs.numbers import whole_number
 from .artefact import DataRange
 from .axes import warn_about_one_image
 
 # How far from its level, in steps, a float may lie: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
 ON_LATTICE = 0.1
+AS_GIVEN = 1e-3  # how far a given element may be from what the model is given for it: float16 has three digits
 LOOK = 64  # samples whose conditioning is looked at for different ones
 # Types with the arithmetic that is needed here; float8, complex and quantised ones have not.
 TENSOR_TYPES = frozenset(
@@ -33,32 +37,47 @@ TENSOR_TYPES = frozenset(
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples ``x`` [B, *shape] in float64, where they are edge levels, and their conditioning."""
+    """Samples ``x`` [B, *shape] in float64, where they are edge levels, their conditioning, and which elements count."""
 
     x: Tensor
     low_edge: Tensor | None
     edge: Tensor | None
     conditioning: Any
+    mask: Tensor | None = None
+
+    def counted(self, values: Tensor) -> Tensor:
+        """``values`` [B, *shape] of elements that count, and 0 for those that the model is given."""
+        return values if self.mask is None else values.where(self.mask, 0.0)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """A data set in memory: level numbers or continuous values [N, *shape], with conditioning."""
+    """A data set in memory: level numbers or continuous values [N, *shape], with conditioning.
+
+    ``mask`` [N, *shape] is True where the model predicts, and None where it predicts everything.
+    """
 
     values: Tensor
     data_range: DataRange
     conditioning: Any = None
+    mask: Tensor | None = None
 
     @classmethod
-    def read(cls, data: Any, samples: int | None = None, data_range: object = "uint8") -> Samples:
-        """Check and gather ``data``: a tensor or array, a pair (tensor, conditioning), a Dataset, or batches."""
+    def read(
+        cls, data: Any, samples: int | None = None, data_range: object = "uint8", given: Given | None = None
+    ) -> Samples:
+        """Check and gather ``data``: a tensor or array, a pair (tensor, conditioning), a Dataset, or batches.
+
+        ``given`` names the mask of a model that predicts only some elements.
+        """
         parsed = DataRange.parse(data_range)
         if samples is not None:
             whole_number(samples, "samples must be a whole number of at least 1, or None for all")
         if isinstance(data, Samples):
             if data_range != "uint8" and parsed != data.data_range:
                 raise ValueError(f"This data was read as {data.data_range.describe()}, not {parsed.describe()}.")
-            return data if samples is None else data.take(range(_check_samples(samples, len(data.values))))
+            data = data if samples is None else data.take(range(_check_samples(samples, len(data.values))))
+            return data._masked(given)
         x, conditioning = _gather(data, samples)
         if x.ndim < 2:
             raise ValueError(f"data must have shape [samples, *sample shape], not {tuple(x.shape)}. Add a dimension.")
@@ -67,7 +86,30 @@ class Samples:
         warn_about_one_image(tuple(x.shape), parsed.levels is not None)
         count = _check_samples(samples, x.shape[0])
         conditioning = slice_conditioning(conditioning, slice(0, count))
-        return cls(_to_values(x[:count], parsed), parsed, conditioning)
+        return cls(_to_values(x[:count], parsed), parsed, conditioning)._masked(given)
+
+    def _masked(self, given: Given | None) -> Samples:
+        """The same with the mask of such a model; one of ones is none."""
+        if given is None:
+            return self if self.mask is None else replace(self, mask=None)
+        shape = tuple(self.values.shape)
+        mask, observed = given.entries(self.conditioning, shape)
+        if not bool((predicted := mask.flatten(1).any(1)).all()):
+            raise ValueError(
+                f"The mask {given.mask!r} of sample {int((~predicted).int().argmax())} is 0 everywhere, so that nothing of "
+                "it is predicted. Leave such samples out."
+            )
+        for first in range(0, len(self), 256):
+            part = slice(first, first + 256)
+            x = self.batch(first, first + 256, torch.device("cpu"), torch.float64).x
+            near = (x - observed[part].double()).abs() <= AS_GIVEN * x.abs().clamp(min=1.0)
+            if not bool((mask[part] | near).all()):
+                raise ValueError(
+                    f"Sample {first + int((~(mask[part] | near)).flatten(1).any(1).int().argmax())} and the values "
+                    f"{given.observed!r} that the model is given differ where the mask {given.mask!r} is 0. The mask is 1 "
+                    "where the model predicts (some code has it the other way round); values are on the scale of x."
+                )
+        return replace(self, mask=None if bool(mask.all()) else mask)
 
     def __len__(self) -> int:
         return self.values.shape[0]
@@ -77,10 +119,26 @@ class Samples:
         """One sample's shape."""
         return tuple(self.values.shape[1:])
 
+    @property
+    def counted_values(self) -> Tensor:
+        """``values``, or of them those that count."""
+        return self.values if self.mask is None else self.values[self.mask]
+
+    @property
+    def counts(self) -> npt.NDArray[np.float64] | None:
+        """Number of elements of each sample that count; None where all do."""
+        return None if self.mask is None else self.mask.flatten(1).sum(1).double().numpy()
+
+    @property
+    def dims(self) -> float:
+        """Number of elements of a sample that count, the mean over samples."""
+        return math.prod(self.shape) if self.counts is None else float(self.counts.mean())
+
     def take(self, indices: Iterable[int]) -> Samples:
         """The samples at ``indices``, with their conditioning."""
         chosen = list(indices)
-        return Samples(self.values[chosen], self.data_range, slice_conditioning(self.conditioning, chosen))
+        mask = None if self.mask is None else self.mask[chosen]
+        return Samples(self.values[chosen], self.data_range, slice_conditioning(self.conditioning, chosen), mask)
 
     def varied(self, count: int) -> list[int]:
         """Numbers of ``count`` samples spread over all, of different conditioning as far as a look at a few dozen finds any."""
@@ -98,11 +156,12 @@ class Samples:
         """Samples first … last − 1 on ``device``."""
         values = self.values[first:last].to(device)
         conditioning = slice_conditioning(self.conditioning, slice(first, last))
+        mask = None if self.mask is None else self.mask[first:last].to(device)
         if self.data_range.levels is None:
-            return Batch(values.to(dtype), None, None, conditioning)
+            return Batch(values.to(dtype), None, None, conditioning, mask)
         low_edge, high_edge = values == 0, values == self.data_range.levels - 1
         x = self.data_range.low + values.to(dtype) * self.data_range.step
-        return Batch(x, low_edge, low_edge | high_edge, conditioning)
+        return Batch(x, low_edge, low_edge | high_edge, conditioning, mask)
 
     @property
     def fingerprint(self) -> str:

@@ -93,7 +93,7 @@ def estimate(
     """
     check_kinds(estimate, denoiser=denoiser)
     indices = renamed("estimate", "indices", indices, steps=steps)
-    gathered = Samples.read(data, samples, data_range)
+    gathered = Samples.read(data, samples, data_range, denoiser.given)
     execution = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
     if check and reuse is None:
         from ..checking.notice import warn_about_description

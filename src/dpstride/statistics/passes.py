@@ -7,7 +7,6 @@ until all of them are in; then they shrink to what later stages need.
 from __future__ import annotations
 
 import itertools
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from .artefact import BLOCK_NODES
 from .bins import MOMENTS, chebyshev_nodes, moments_of, to_node_weights
 from .data import Batch, Samples
 from .decoder import decoder_nats, residual_costs, signed_residual
+from .elements import Elements
 from .learned_decoder import LearnedDecoder
 from .noise import standard_normal
 from .probes import COUNT, Probed, check_unchanged, probe
@@ -45,6 +45,7 @@ class Passes:
         self.process = denoiser.process
         self.ranges = sample_ranges(len(data))
         self.blocks = artefact.block_of_sample(len(data))
+        self.dims = data.dims
         self.learned = denoiser.variance == LEARNED_RANGE
         self.discretised = data.data_range.levels is not None
         self.decoder_nodes = artefact.learned_decoder_size(self.process) if self.learned and self.discretised else 0
@@ -166,12 +167,12 @@ class Passes:
         starts = np.flatnonzero(np.diff(t, prepend=-1)).tolist()
         found = {}
         for start, stop in itertools.pairwise([*starts, len(t)]):
-            fraction, low_edge, edge = (
+            fraction, low_edge, edge, mask = (
                 None if whole is None else whole[start:stop].flatten(1)
-                for whole in (prediction.fraction, batch.low_edge, batch.edge)
+                for whole in (prediction.fraction, batch.low_edge, batch.edge, batch.mask)
             )
             row = rows[int(t[start])]
-            found[row.t] = row.sums(samples[start:stop], e[start:stop], fraction, low_edge, edge=edge)
+            found[row.t] = row.sums(samples[start:stop], e[start:stop], fraction, low_edge, edge=edge, mask=mask)
         return found
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -231,13 +232,19 @@ class _Row:
             self.fractions = np.zeros((B, self.fraction_mesh.bins, 2, MOMENTS))
         if passes.decoder_nodes and t < process.T:
             delta = artefact.learned_decoder_nodes(process, t, passes.decoder_nodes)
-            half_bin, elements = passes.data.data_range.half_bin, len(samples) * math.prod(passes.data.shape)
+            half_bin, elements = passes.data.data_range.half_bin, round(len(samples) * passes.dims)
             self.learned_decoder = LearnedDecoder(delta, half_bin, float(process.g[t]), B, elements=elements)
 
     def sums(
-        self, samples: Indices, e: Tensor, fraction: Tensor | None, low_edge: Tensor | None, edge: Tensor | None
+        self,
+        samples: Indices,
+        e: Tensor,
+        fraction: Tensor | None,
+        low_edge: Tensor | None,
+        edge: Tensor | None,
+        mask: Tensor | None,
     ) -> _Sums:
-        """Sums of some of the samples, from residuals e and, where there are any, φ and edges, [n, dims] each.
+        """Sums of some of the samples, from residuals e and, where there are any, φ, edges and the mask, [n, dims] each.
 
         Nothing is added yet, so that a pass that runs out of memory half way can be made again.
         """
@@ -246,17 +253,21 @@ class _Row:
         blocks = slice(int(self.block[place][0]), int(self.block[place][-1]) + 1)
         count = blocks.stop - blocks.start
         block = self.block[place] - blocks.start
+        counted = Elements(mask)
+        block, e = counted.blocks(block), counted.of(e)
         e2 = e.square()
-        single = {"squared_error": _numpy(e2.sum(1))}
+        single = {"squared_error": _numpy(counted.sums(e2))}
         residuals = fractions = learned_decoder = None
         if fraction is not None:
+            fraction = counted.of(fraction)
             fractions = self._fractions(fraction, e2, block, count)
-            single["fraction_sum"] = _numpy(fraction.sum(1))
+            single["fraction_sum"] = _numpy(counted.sums(fraction))
         if low_edge is not None and edge is not None:
-            q = signed_residual(e, low_edge, edge)
+            edge = counted.of(edge)
+            q = signed_residual(e, counted.of(low_edge), edge)
             residuals = self._residuals(q, edge, block, count)
             half_bin, g_t = self.passes.data.data_range.half_bin, float(self.passes.process.g[self.t])
-            single["decoder_upper"] = _numpy(decoder_nats(q, edge, half_bin, g_t).sum(1))
+            single["decoder_upper"] = _numpy(counted.sums(decoder_nats(q, edge, half_bin, g_t)))
             if fraction is not None and self.learned_decoder is not None:
                 learned_decoder = self.learned_decoder.sums_of(q, edge, fraction, block)
         return _Sums(place, single, blocks, residuals, fractions=fractions, learned_decoder=learned_decoder)
@@ -355,7 +366,7 @@ def warn_about_clipping(denoiser: Denoiser, *parts: Samples) -> None:
 def clipping_words(clip: tuple[float, float] | None, *parts: Samples) -> str:
     """Say that x̂_0 is clipped to less than the range of the data; nothing where it is not."""
     ranges = [
-        (float(data.values.min()), float(data.values.max()))
+        (float(data.counted_values.min()), float(data.counted_values.max()))
         if data.data_range.levels is None
         else (data.data_range.low, data.data_range.high)
         for data in parts

@@ -51,9 +51,14 @@ class Rows:
             for columns in self.columns
         ]
         discretised, learned = data.data_range.levels is not None, denoiser.variance == LEARNED_RANGE
-        shapes = artefact.array_shapes(self.process, self.samples, discretised, learned, skipped=skipped)
+        counts = data.counts
+        shapes = artefact.array_shapes(
+            self.process, self.samples, discretised, learned, skipped=skipped, counted=counts is not None
+        )
         self.plain: dict[str, Array] = {name: np.zeros(shape) for name, shape in shapes.items()}
         self.plain["data_square"] = _squares(data)[kept]
+        if counts is not None:
+            self.plain["counts"] = counts[kept]
         self.deviation = _deviation(data, kept)
         self.binned: dict[str, dict[int, Binned]] = {
             name: {} for name, wanted in (("residual", discretised), ("fraction", learned)) if wanted
@@ -107,7 +112,7 @@ class Rows:
             return
         evaluated = np.flatnonzero(found.evaluated)
         for name, array in self.plain.items():
-            if name != "data_square":
+            if name not in ("data_square", "counts"):
                 array[evaluated] = getattr(found, name)[evaluated]
         for name, rows in self.binned.items():
             binned: BinnedRows = getattr(found, f"{name}_bins")
@@ -129,7 +134,7 @@ class Rows:
         }
         return Statistics(
             process=self.process,
-            dims=int(np.prod(self.data.shape)),
+            dims=float(self.plain["counts"].mean()) if "counts" in self.plain else int(np.prod(self.data.shape)),
             data_range=self.data.data_range,
             seed=self.identity["seed"],
             model=self.identity["model"],
@@ -154,24 +159,28 @@ def _sum_of_bins(parts: list[Binned]) -> Binned:
 
 def _squares(data: Samples) -> Array:
     """Σ x_0² of each sample."""
-    squares = [
-        data.batch(first, first + 256, torch.device("cpu"), torch.float64).x.flatten(1).square().sum(1)
-        for first in range(0, len(data), 256)
-    ]
+    batches = (data.batch(first, first + 256, torch.device("cpu"), torch.float64) for first in range(0, len(data), 256))
+    squares = [batch.counted(batch.x).flatten(1).square().sum(1) for batch in batches]
     return np.asarray(torch.cat(squares).numpy())
 
 
 def _deviation(data: Samples, kept: npt.NDArray[np.int64]) -> float | None:
-    """Standard deviation per dimension, the root of the mean over dimensions of their variances; None for one sample."""
+    """Standard deviation per dimension, the root of the mean over dimensions of their variances; None for one sample.
+
+    Where a model is given some elements, those that count: a dimension's variance has the weight of its degrees of freedom.
+    """
     if kept.size < 2:
         return None
-    mean, squares = torch.zeros(data.shape, dtype=torch.float64), torch.zeros(data.shape, dtype=torch.float64)
-    for count, index in enumerate(range(0, kept.size, 256)):
-        x = data.take(kept[index : index + 256].tolist())
-        values = x.batch(0, len(x), torch.device("cpu"), torch.float64).x
+    number, mean, squares = (torch.zeros(data.shape, dtype=torch.float64) for _ in range(3))
+    for index in range(0, kept.size, 256):
+        part = data.take(kept[index : index + 256].tolist())
+        batch = part.batch(0, len(part), torch.device("cpu"), torch.float64)
         # Chan's update: deviations from the running mean, so that data far from zero lose no digits.
-        n, more = 256 * count, len(values)
-        shift = values.mean(0) - mean
-        mean = mean + shift * (more / (n + more))
-        squares = squares + (values - values.mean(0)).square().sum(0) + shift.square() * (n * more / (n + more))
-    return math.sqrt(float(squares.mean()) / (kept.size - 1))
+        more = batch.counted(torch.ones_like(batch.x)).sum(0)
+        here, total = batch.counted(batch.x).sum(0) / more.clamp(min=1.0), (number + more).clamp(min=1.0)
+        shift = here - mean
+        mean = mean + shift * (more / total)
+        squares = squares + batch.counted(batch.x - here).square().sum(0) + shift.square() * (number * more / total)
+        number = number + more
+    freedom = float((number - 1.0).clamp(min=0.0).mean())
+    return math.sqrt(float(squares.mean()) / freedom) if freedom else None

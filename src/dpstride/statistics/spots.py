@@ -124,8 +124,9 @@ def _numbers(passes: Passes, t: Indices, samples: Indices) -> list[tuple[float, 
     finite = torch.isfinite(output).flatten(1).all(1).tolist()
     output = torch.nan_to_num(output, 0.0, 0.0, 0.0)
     prediction = passes.denoiser.predict_from(output, x_t, index)
-    errors = (batch.x - prediction.x0_hat).flatten(1).norm(dim=1).tolist()
-    fractions = [0.0] * len(t) if prediction.fraction is None else prediction.fraction.flatten(1).sum(1).tolist()
+    errors = batch.counted(batch.x - prediction.x0_hat).flatten(1).norm(dim=1).tolist()
+    phi = prediction.fraction
+    fractions = [0.0] * len(t) if phi is None else batch.counted(phi).flatten(1).sum(1).tolist()
     sizes = output.flatten(1).double().norm(dim=1).tolist()
     found = zip(errors, fractions, sizes, finite, strict=True)
     return [(*each, size) if good else (np.nan, np.nan, 0.0) for *each, size, good in found]

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..given import refuse_given
 from ..process import ForwardProcess
 from ..runs.arguments import check_kinds
 from ..runs.behaviour import Behaviour
@@ -99,6 +100,7 @@ def estimate_trajectory(
     from .probes import probe_on_noise
 
     check_kinds(estimate_trajectory, denoiser=denoiser)
+    refuse_given(denoiser.given, "A trajectory")
     whole_number(samples, "samples must be a whole number of at least 1")
     check_batch_size(batch_size)
     if denoiser.shape is None:

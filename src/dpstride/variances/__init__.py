@@ -28,7 +28,7 @@ class Steps:
     """Steps from ``t`` to ``s`` > 0, which broadcast against each other."""
 
     process: ForwardProcess
-    dims: int
+    dims: Any  # a number, or one of each unit
     t: Index
     s: Index
 

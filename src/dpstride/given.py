@@ -1,0 +1,73 @@
+"""Stage 2. Models that are given some elements of a sample and predict the others: imputation, inpainting.
+
+The network needs to know which elements it is given and their values, so both are entries of the conditioning and travel with
+the sample. Nothing else is told here: x_t is noised everywhere, as in training, and it is the network that puts the values
+into it. What it returns for given elements is replaced by the values, so that every sampler leaves them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Given:
+    """Names of two entries of the conditioning: a mask, 1 where the model predicts, and the values of the other elements."""
+
+    mask: str
+    observed: str
+
+    @classmethod
+    def named(cls, mask: Any, observed: Any) -> Given | None:
+        """The pair, or None for a model that predicts everything."""
+        if mask is None and observed is None:
+            return None
+        if not isinstance(mask, str) or not isinstance(observed, str) or mask == observed:
+            raise ValueError(
+                "mask and observed name two entries of the conditioning: 1 where the model predicts, and the values that it is "
+                f"given elsewhere. Give both, such as mask='mask', observed='observed', not {mask!r:.80} and {observed!r:.80}."
+            )
+        return cls(mask, observed)
+
+    def entries(self, conditioning: Any, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Both for a batch of this ``shape``: True where it is predicted, and the values given elsewhere."""
+        mask = self._entry(self.mask, conditioning, shape)
+        if not bool(((mask == 0) | (mask == 1)).all()):
+            raise ValueError(
+                f"The mask {self.mask!r} must hold 0 and 1 alone, 1 where the model predicts: an element counts or it does "
+                "not. Round it; weights that the network itself needs go under another name."
+            )
+        return mask == 1, self._entry(self.observed, conditioning, shape)
+
+    def describe(self) -> dict[str, str]:
+        """Names, as a result records them."""
+        return {"mask": self.mask, "observed": self.observed}
+
+    def _entry(self, name: str, conditioning: Any, shape: tuple[int, ...]) -> Tensor:
+        if not isinstance(conditioning, Mapping) or name not in conditioning:
+            found = sorted(map(str, conditioning)) if isinstance(conditioning, Mapping) else type(conditioning).__name__
+            raise ValueError(
+                f"This model is given some elements and predicts the others, by the entries {self.mask!r} and "
+                f"{self.observed!r} of the conditioning, which must be a dict with both, not {found!s:.200}."
+            )
+        entry = torch.as_tensor(conditioning[name])
+        if entry.ndim != len(shape) or any(n not in (1, m) for n, m in zip(entry.shape, shape, strict=True)):
+            raise ValueError(
+                f"The entry {name!r} of the conditioning has shape {tuple(entry.shape)}, and the samples {shape}. Give it one "
+                "number per element; an axis of 1 is for all along it."
+            )
+        return entry.expand(shape)
+
+
+def refuse_given(given: Given | None, work: str) -> None:
+    """Raise where the model is given some elements, which ``work`` would compare like those that it predicts."""
+    if given is not None:
+        raise ValueError(
+            f"{work} is not for models that are given some elements and predict the others (mask={given.mask!r}): it would "
+            "compare what is given, too. Choose paths for bits/dim or for samples, with optimise or dpstride find."
+        )
