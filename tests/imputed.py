@@ -24,7 +24,8 @@ def told(x_0: Tensor, mask: Tensor) -> dict[str, Tensor]:
 def erring(x: Tensor, time: Tensor, truth: Tensor, size: Tensor | float = 1.0, **given: Tensor) -> Tensor:
     """x̂_0 and φ that depend on the clean value of each element alone, so that they are the same in fewer dimensions.
 
-    Errors have a ``size``, one for all or one for each sample. Elements that are given are far off, and their φ is not what any network says: none of it may count.
+    Errors have a ``size``, one for all or one for each sample. Elements that are given are far off, and their φ is not what
+    any network says: none of it may count.
     """
     clock = 1.0 + time.double().reshape(-1, *[1] * (x.ndim - 1))
     x0_hat = truth + 0.02 * size * clock**0.5 * torch.sin(7.0 * truth + clock)

@@ -44,6 +44,13 @@ class Given:
             )
         return mask == 1, self._entry(self.observed, conditioning, shape)
 
+    def missing(self, found: object) -> ValueError:
+        """Return the error of conditioning that lacks them."""
+        return ValueError(
+            f"This model is given some elements and predicts the others, by the entries {self.mask!r} and {self.observed!r} of "
+            f"the conditioning, which must be a dict with both, not {found!s:.200}."
+        )
+
     def describe(self) -> dict[str, str]:
         """Names, as a result records them."""
         return {"mask": self.mask, "observed": self.observed}
@@ -51,10 +58,7 @@ class Given:
     def _entry(self, name: str, conditioning: Any, shape: tuple[int, ...]) -> Tensor:
         if not isinstance(conditioning, Mapping) or name not in conditioning:
             found = sorted(map(str, conditioning)) if isinstance(conditioning, Mapping) else type(conditioning).__name__
-            raise ValueError(
-                f"This model is given some elements and predicts the others, by the entries {self.mask!r} and "
-                f"{self.observed!r} of the conditioning, which must be a dict with both, not {found!s:.200}."
-            )
+            raise self.missing(found)
         entry = torch.as_tensor(conditioning[name])
         if entry.ndim != len(shape) or any(n not in (1, m) for n, m in zip(entry.shape, shape, strict=True)):
             raise ValueError(

@@ -188,6 +188,8 @@ def _conditioning(text: str | None, count: int, model: LoadedModel) -> Condition
     if text is None:
         if kind is not None and model.conditioning is not None:
             raise missing(kind, "`dpstride sample` by itself")
+        if model.denoiser.given is not None:
+            raise model.denoiser.given.missing("nothing: name a file that has them with --conditioning")
         return UNCONDITIONAL
     entries = entries_of(text, kind)
     found = count_of(entries)

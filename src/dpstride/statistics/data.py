@@ -97,7 +97,7 @@ class Samples:
         if not bool((predicted := mask.flatten(1).any(1)).all()):
             raise ValueError(
                 f"The mask {given.mask!r} of sample {int((~predicted).int().argmax())} is 0 everywhere, so that nothing of "
-                "it is predicted. Leave such samples out."
+                "it is predicted. Leave such samples out; 1 is where the model predicts."
             )
         for first in range(0, len(self), 256):
             part = slice(first, first + 256)
