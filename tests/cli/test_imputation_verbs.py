@@ -58,8 +58,8 @@ FIND = ["find", "imputing:model", "table.npz", "--data-range", "continuous", "--
 def test_a_table_is_imputed_from_find_to_samples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(FIND) == 0
     heldout, said = Statistics.load("out/heldout.safetensors"), capsys.readouterr().out
-    assert heldout.counts is not None
-    assert set(heldout.counts) == {1.0, 2.0}
+    assert heldout.predicted is not None
+    assert set(heldout.predicted) == {1.0, 2.0}
     assert "a Gaussian fitted" not in said  # it would have to be given what the model is given
     assert (folder / "out" / "report.html").stat().st_size > 1000
     schedules, comparison = ScheduleSet.load("out/schedules.json"), Comparison.load("out/comparison.json")

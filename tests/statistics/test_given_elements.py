@@ -49,7 +49,7 @@ def both(data_range: str, **options: Any) -> tuple[Statistics, Statistics]:
 @pytest.mark.parametrize("data_range", RANGES)
 def test_one_mask_for_all_is_the_data_set_without_the_given_columns(data_range: str, tmp_path: Path) -> None:
     masked, reduced = both(data_range)
-    assert masked.counts is not None
+    assert masked.predicted is not None
     masked.save(tmp_path / "masked.safetensors")
     masked = Statistics.load(tmp_path / "masked.safetensors")
     assert masked.dims == reduced.dims == len(KEPT)
@@ -119,7 +119,7 @@ def test_masks_that_vary_are_scored_as_the_evaluator_does(data_range: str, skip:
     else:
         statistics = estimate(model, data, data_range=data_range, progress=False, seed=2)
     assert statistics.dims == pytest.approx(float(mask.sum()) / len(mask))
-    np.testing.assert_array_equal(statistics.counts, mask.sum(1))
+    np.testing.assert_array_equal(statistics.predicted, mask.sum(1))
     if skip:
         return
     for variance in VARIANCES:
@@ -160,11 +160,11 @@ def test_a_mask_of_ones_changes_no_bit_and_no_batch_size_does() -> None:
     plain = estimate(erring_model(), (x_0, {"truth": x_0}), progress=False)
     ones = torch.ones_like(x_0, dtype=torch.bool)
     same = estimate(erring_model(**NAMES), (x_0, told(x_0, ones) | {"truth": x_0}), progress=False)
-    assert same.counts is None
+    assert same.predicted is None
     ones[2, 5] = False
     data = (x_0, told(x_0, ones) | {"truth": x_0})
     one, other = (estimate(erring_model(**NAMES), data, batch_size=size, progress=False) for size in (2, 5))
-    for (a, b), fields in (((plain, same), ()), ((one, other), ("counts",))):
+    for (a, b), fields in (((plain, same), ()), ((one, other), ("predicted",))):
         for name in ("squared_error", "data_square", "decoder_upper", "decoder_blocks", "fraction_blocks", *fields):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
         assert a.residual_bins is not None

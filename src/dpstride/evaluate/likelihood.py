@@ -120,7 +120,7 @@ def bits_per_dim(
     ) as bar:
         found = dict(in_threads(evaluate, batches, denoiser.at_once, stopped.set, hands_over=denoiser.waits))
     terms = np.concatenate([found[first]["terms"] for first in batches])
-    ratio = 1.0 if data.counts is None else data.counts / data.dims
+    ratio = 1.0 if data.predicted is None else data.predicted / data.dims
     return _likelihood(terms / (data.dims * LN2), options, steps, ratio=ratio)
 
 

@@ -59,8 +59,8 @@ class Units:
     def dims(self) -> Any:
         """Elements of a sample that count in each unit; one number where all do."""
         return (
-            self.statistics.counts
-            if self.by_sample and self.statistics.counts is not None
+            self.statistics.predicted
+            if self.by_sample and self.statistics.predicted is not None
             else self.statistics.block_dims
         )
 
@@ -74,7 +74,7 @@ class Units:
 
         Means with them, of costs and of errors, are then per element those of the units that have weight.
         """
-        return weights if self.statistics.counts is None else weights / (self.dims_ratio @ weights)
+        return weights if self.statistics.predicted is None else weights / (self.dims_ratio @ weights)
 
     def means(self, values: Array) -> Array:
         """Means over the samples of each unit, along the last axis."""
@@ -173,7 +173,7 @@ class ElboEngine:
 
     def _prior(self, t: int) -> Array:
         f_t, log_variance = self.process.f[t], 2.0 * np.log(self.process.g[t])
-        dims = self.dims if self.statistics.counts is None else self.statistics.counts
+        dims = self.dims if self.statistics.predicted is None else self.statistics.predicted
         constant = dims * (np.expm1(log_variance) - log_variance)
         return np.asarray(0.5 * (f_t**2 * self.statistics.data_square + constant))
 

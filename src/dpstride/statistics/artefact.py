@@ -108,7 +108,9 @@ class Statistics:
     fraction_blocks: Array | None = None  # [T+1, B, 2, J]  ln of the block's mean Σ exp(−φδ) and Σ e² exp(−φδ)
     learned_decoder: Array | None = None  # [T+1, J']  mean decoder cost with learned variance at J' values of δ
     learned_decoder_blocks: Array | None = None  # [T+1, B, J']
-    counts: Array | None = None  # [N]  elements of each sample that count, where a model is given the others
+    predicted: Array | None = (
+        None  # [N]  how many elements of each sample a model predicts, where it is given the others
+    )
     evaluated: npt.NDArray[np.bool_] = field(
         default_factory=lambda: _EVERYWHERE
     )  # [T+1]  where the network ran; not at 0
@@ -138,9 +140,9 @@ class Statistics:
     @property
     def block_dims(self) -> Any:
         """Elements of a sample that count in each block, the mean over its samples; one number where all count."""
-        if self.counts is None:
+        if self.predicted is None:
             return self.dims
-        return np.bincount(self.block_of_sample, self.counts) / np.bincount(self.block_of_sample)
+        return np.bincount(self.block_of_sample, self.predicted) / np.bincount(self.block_of_sample)
 
     @property
     def skipped(self) -> tuple[int, ...]:
@@ -223,7 +225,7 @@ def array_shapes(
     T, blocks = process.T, int(block_of_sample(samples, skipped)[-1]) + 1
     shapes: dict[str, tuple[int, ...]] = {"squared_error": (T + 1, samples), "data_square": (samples,)}
     if counted:
-        shapes |= {"counts": (samples,)}
+        shapes |= {"predicted": (samples,)}
     if discretised:
         shapes |= {"decoder_upper": (T + 1, samples), "decoder_blocks": (T + 1, blocks, BLOCK_NODES)}
     if learned:
@@ -293,7 +295,7 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the metadata of a complete file."""
     tensors = {f"process.{name}": array for name, array in statistics.process.arrays.items()}
     discretised, learned = statistics.data_range.levels is not None, statistics.fraction_bins is not None
-    counted = statistics.counts is not None
+    counted = statistics.predicted is not None
     shapes = array_shapes(
         statistics.process, statistics.samples, discretised, learned, skipped=statistics.skipped, counted=counted
     )
@@ -341,7 +343,7 @@ def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
             )
     return Statistics(
         process=process,
-        dims=float(fields["counts"].mean()) if counted else int(metadata["dims"]),
+        dims=float(fields["predicted"].mean()) if counted else int(metadata["dims"]),
         data_range=data_range,
         seed=int(metadata["seed"]),
         model=metadata["model"],

@@ -76,8 +76,8 @@ class Samples:
         if isinstance(data, Samples):
             if data_range != "uint8" and parsed != data.data_range:
                 raise ValueError(f"This data was read as {data.data_range.describe()}, not {parsed.describe()}.")
-            data = data if samples is None else data.take(range(_check_samples(samples, len(data.values))))
-            return data._masked(given)
+            chosen: Samples = data if samples is None else data.take(range(_check_samples(samples, len(data.values))))
+            return chosen._masked(given)
         x, conditioning = _gather(data, samples)
         if x.ndim < 2:
             raise ValueError(f"data must have shape [samples, *sample shape], not {tuple(x.shape)}. Add a dimension.")
@@ -125,14 +125,14 @@ class Samples:
         return self.values if self.mask is None else self.values[self.mask]
 
     @property
-    def counts(self) -> npt.NDArray[np.float64] | None:
-        """Number of elements of each sample that count; None where all do."""
+    def predicted(self) -> npt.NDArray[np.float64] | None:
+        """Number of elements of each sample that the model predicts; None where it predicts all."""
         return None if self.mask is None else self.mask.flatten(1).sum(1).double().numpy()
 
     @property
     def dims(self) -> float:
         """Number of elements of a sample that count, the mean over samples."""
-        return math.prod(self.shape) if self.counts is None else float(self.counts.mean())
+        return math.prod(self.shape) if self.predicted is None else float(self.predicted.mean())
 
     def take(self, indices: Iterable[int]) -> Samples:
         """The samples at ``indices``, with their conditioning."""

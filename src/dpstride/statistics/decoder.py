@@ -60,13 +60,13 @@ def signed_residual(e: Any, low_edge: Any, edge: Any) -> Any:
     return e.abs().where(~edge, (-e).where(low_edge, e))
 
 
-def gaussian_nats(dims: int, squared_error: Any, variance: Any) -> Any:
+def gaussian_nats(dims: Any, squared_error: Any, variance: Any) -> Any:
     """−ln of the plain Gaussian density, for `continuous` data: ½ [dims ln(2π σ²) + Σe²/σ²]."""
     log = np.log if not hasattr(variance, "log") else (lambda value: value.log())
     return 0.5 * (dims * (math.log(2.0 * math.pi) + log(variance)) + squared_error / variance)
 
 
-def rough_nats(dims: int, squared_error: Any, variance: Any, step: float) -> Any:
+def rough_nats(dims: float, squared_error: Any, variance: Any, step: float) -> Any:
     """A smooth, positive guess of the cost of a sample on levels ``step`` apart: `gaussian_nats` of a bin, softened.
 
     The cost itself is about this where bins are narrow, and less where one bin holds all; their ratio changes slowly.

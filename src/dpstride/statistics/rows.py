@@ -51,14 +51,14 @@ class Rows:
             for columns in self.columns
         ]
         discretised, learned = data.data_range.levels is not None, denoiser.variance == LEARNED_RANGE
-        counts = data.counts
+        predicted = data.predicted
         shapes = artefact.array_shapes(
-            self.process, self.samples, discretised, learned, skipped=skipped, counted=counts is not None
+            self.process, self.samples, discretised, learned, skipped=skipped, counted=predicted is not None
         )
         self.plain: dict[str, Array] = {name: np.zeros(shape) for name, shape in shapes.items()}
         self.plain["data_square"] = _squares(data)[kept]
-        if counts is not None:
-            self.plain["counts"] = counts[kept]
+        if predicted is not None:
+            self.plain["predicted"] = predicted[kept]
         self.deviation = _deviation(data, kept)
         self.binned: dict[str, dict[int, Binned]] = {
             name: {} for name, wanted in (("residual", discretised), ("fraction", learned)) if wanted
@@ -112,7 +112,7 @@ class Rows:
             return
         evaluated = np.flatnonzero(found.evaluated)
         for name, array in self.plain.items():
-            if name not in ("data_square", "counts"):
+            if name not in ("data_square", "predicted"):
                 array[evaluated] = getattr(found, name)[evaluated]
         for name, rows in self.binned.items():
             binned: BinnedRows = getattr(found, f"{name}_bins")
@@ -134,7 +134,7 @@ class Rows:
         }
         return Statistics(
             process=self.process,
-            dims=float(self.plain["counts"].mean()) if "counts" in self.plain else int(np.prod(self.data.shape)),
+            dims=float(self.plain["predicted"].mean()) if "predicted" in self.plain else int(np.prod(self.data.shape)),
             data_range=self.data.data_range,
             seed=self.identity["seed"],
             model=self.identity["model"],
