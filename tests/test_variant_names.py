@@ -23,7 +23,6 @@ OTHER_MEANINGS = {
             "checking/run.py",
             "cli/options.py",
             "cli/sample.py",
-            "denoiser.py",
             "evaluate/likelihood.py",
             "integrations/latents.py",
             "integrations/wavegrad.py",
