@@ -30,7 +30,7 @@ from .calling import (
 from .compiling import compiled
 from .devices import usable_device
 from .fingerprint import digest_of, name_of, parts_of, plain_parts
-from .given import Given
+from .given import Given, put_into
 from .options import DEFAULT_MODEL_VARIANCE, LEARNED_RANGE, MODEL_VARIANCES, ModelVariance, check_choice
 from .process import ForwardProcess
 from .process_rules import has_same_functions
@@ -180,9 +180,7 @@ class Denoiser:
                 x0_hat = (x_t - g_t * output) / (f_t + g_t)
         if self.clip is not None:
             x0_hat = x0_hat.clamp(*self.clip)
-        if given is not None:
-            x0_hat = torch.where(given[0].to(self.device), x0_hat, given[1].to(x0_hat))
-        return Prediction(x0_hat, fraction)
+        return Prediction(x0_hat, fraction) if given is None else Prediction(*put_into(given, x0_hat, fraction))
 
     def response(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Tensor:
         """The network's own output at ``x_t``, in its own precision and never compiled; it may hold NaN or infinity."""

@@ -68,6 +68,12 @@ class Given:
         return entry.expand(shape)
 
 
+def put_into(given: tuple[Tensor, Tensor], x0_hat: Tensor, fraction: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """x̂_0 with the values of given elements, and φ = 0 there: the law of x_s given x_t and x_0, which is known."""
+    mask, values = given[0].to(x0_hat.device), given[1].to(x0_hat)
+    return torch.where(mask, x0_hat, values), None if fraction is None else fraction.where(mask, 0.0)
+
+
 def refuse_given(given: Given | None, work: str) -> None:
     """Raise where the model is given some elements, which ``work`` would compare like those that it predicts."""
     if given is not None:

@@ -83,8 +83,9 @@ def test_an_eps_network_with_learned_variance_leaves_what_is_given() -> None:
     process = ForwardProcess.linear(T=30)
 
     def network(x: torch.Tensor, time: torch.Tensor, mask: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
+        assert x.abs().max() < 10.0  # given elements keep the law of noised values, whatever comes out for them
         eps = torch.where(mask == 1, x, 30.0 * torch.sin(100.0 * x))
-        return torch.cat([eps, torch.tanh(x)], dim=1)
+        return torch.cat([eps, torch.where(mask == 1, torch.tanh(x), 900.0)], dim=1)
 
     model = Denoiser(network, process, predicts="eps", variance="learned_range", shape=(3,), clip=None, **NAMES)
     x, mask = gaussian_rows(6)

@@ -183,6 +183,7 @@ def test_a_mask_of_one_channel_is_for_all() -> None:
     assert narrow.mask is not None
     assert wide.mask is not None
     assert torch.equal(narrow.mask, wide.mask)
+    assert erring_model(**NAMES).on_grid(PROCESS.subset([1, 5, 12])).given == names
     assert narrow.dims == 2.0 * float(mask.double().sum()) / 3.0
 
 
