@@ -160,11 +160,16 @@ def schedules_from(
     *,
     plan: SamplesPlan | None = None,
 ) -> ScheduleSet:
-    """The best schedule of every budget from saved statistics, for bits/dim or by a ``plan`` for samples: no network pass."""
+    """The best schedule of every budget from saved statistics, for bits/dim or by a ``plan`` for samples: no network pass.
+
+    Costs are those of smoothed statistics (`statistics.smooth`): the best path of a noisy table would follow its noise.
+    """
     check_kinds(schedules_from, statistics=statistics)
     from .objectives.elbo import elbo_costs
     from .objectives.schedules import best_schedules
+    from .statistics.interpolate import fill
 
+    statistics = fill(statistics, statistics.evaluated, smoothed=True)
     if plan is None:
         return best_schedules(elbo_costs(statistics, variance, decoder), max_budget, progress)
     return best_schedules(plan.costs(statistics, variance, decoder), max_budget, progress)

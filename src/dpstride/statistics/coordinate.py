@@ -104,6 +104,12 @@ def breaks(process: ForwardProcess) -> npt.NDArray[np.int64]:
     return np.union1d(low, low + 1)
 
 
+def cuts(process: ForwardProcess) -> npt.NDArray[np.int64]:
+    """Grid indices that begin where another was left by a jump or kink: curves on either side are curves of their own."""
+    known = breaks(process)
+    return known[1:][np.diff(known) == 1]
+
+
 def _beyond_others(change: Array, i: int) -> float:
     """Return by how much a change is out of line with those around it; 0 or less if it is not."""
     around = np.delete(change[max(i - WINDOW, 0) : i + WINDOW + 1], min(i, WINDOW))

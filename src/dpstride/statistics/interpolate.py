@@ -21,7 +21,7 @@ from .artefact import BLOCK_NODES, Statistics
 from .bins import MOMENTS, BinnedRows, chebyshev_matrix, chebyshev_nodes
 from .coordinate import output_gain
 from .decoder import rough_nats
-from .place import Place, check_evaluated, interpolate, predicts_of
+from .place import Place, check_evaluated, predicts_of
 
 Array = npt.NDArray[np.float64]
 LEAST = 1e-300  # stands for zero where a logarithm is taken
@@ -29,7 +29,9 @@ LEAST_LOG_NATS = -20.0  # where the decoder is all but certain, blocks do not di
 ROWS_AT_ONCE = 256
 
 
-def fill(statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike | None = None) -> Statistics:
+def fill(
+    statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike | None = None, smoothed: bool = False
+) -> Statistics:
     """``statistics`` with every row that is not ``evaluated`` [T + 1] replaced by an interpolated one.
 
     The coordinate is u = −ln snr_t, with the far noise end drawn together where x̂_0 stays bounded (`noise_coordinate`).
@@ -52,9 +54,9 @@ def fill(statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike |
     indices, only those are filled, which is quick, and the others are left as they were.
     """
     mask = check_evaluated(statistics.process, evaluated)
-    if mask[1:].all():
+    if mask[1:].all() and not smoothed:
         return statistics
-    place = Place.between(statistics, mask, rows)
+    place = Place.between(statistics, mask, rows, smoothed)
     gain = output_gain(statistics.process, predicts_of(statistics))
     squared_error = _fill_samples(statistics.squared_error, place, "log", 1.0 / gain)
     filled = replace(statistics, squared_error=squared_error, evaluated=mask)
@@ -64,15 +66,15 @@ def fill(statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike |
     if statistics.fraction_sum is not None:
         filled = replace(filled, fraction_sum=_fill_samples(statistics.fraction_sum, place, "signed"))
     if statistics.residual_bins is not None:
-        bins = _filled_residuals(filled, statistics.residual_bins, place)
+        bins = _filled_residuals(filled, statistics, place)
         filled = replace(filled, residual_bins=bins)
-        filled = replace(filled, decoder_blocks=_filled_decoder_blocks(filled, place))
+        filled = replace(filled, decoder_blocks=_filled_decoder_blocks(filled, statistics, place))
     if statistics.fraction_bins is not None:
-        bins = _filled_fractions(filled, statistics.fraction_bins, place)
+        bins = _filled_fractions(filled, statistics, place)
         filled = replace(filled, fraction_bins=bins)
         filled = replace(filled, fraction_blocks=_filled_fraction_blocks(filled, place))
     if statistics.learned_decoder is not None:
-        mean, blocks = _filled_learned_decoder(filled, place)
+        mean, blocks = _filled_learned_decoder(filled, statistics, place)
         filled = replace(filled, learned_decoder=mean, learned_decoder_blocks=blocks)
     return filled
 
@@ -87,14 +89,14 @@ def _fill_samples(values: Array, place: Place, kind: Literal["log", "ratio", "si
     filled = values.copy()
     if kind == "signed":
         beside = place.mix(values - means[:, None], missing)
-        filled[missing] = beside + interpolate(place.u, means, place.mask)[missing, None]
+        filled[missing] = beside + place.curve(means, values)[missing, None]
         return filled
     beside = place.mix(_ratio(values, means[:, None]), missing)
     level = means / np.maximum(scale, LEAST)
     if kind == "log":
-        level = np.exp(interpolate(place.u, np.log(np.maximum(level, LEAST)), place.mask))
+        level = np.exp(place.curve(np.log(np.maximum(level, LEAST)), _ratio(values, means[:, None])))
     else:
-        level = interpolate(place.u, level, place.mask)
+        level = place.curve(level, values / np.maximum(scale, LEAST)[:, None])
     filled[missing] = beside * (level * scale)[missing, None]
     return filled
 
@@ -113,8 +115,10 @@ def _ratio(numerator: Any, denominator: Any) -> Any:
 # --- distributions ----------------------------------------------------------------------------------------------------
 
 
-def _filled_residuals(filled: Statistics, known: BinnedRows, place: Place) -> BinnedRows:
-    mean = filled.squared_error.mean(axis=1)
+def _filled_residuals(filled: Statistics, measured: Statistics, place: Place) -> BinnedRows:
+    assert measured.residual_bins is not None
+    known = measured.residual_bins
+    mean, before = filled.squared_error.mean(axis=1), measured.squared_error.mean(axis=1)
 
     @cache
     def points_of(a: int) -> tuple[Array, Array, Array]:
@@ -124,7 +128,7 @@ def _filled_residuals(filled: Statistics, known: BinnedRows, place: Place) -> Bi
 
     def row(t: int) -> tuple[npt.NDArray[np.int64], Array]:
         mesh = filled.residual_mesh(t)
-        parts = [(points_of(a), share, np.sqrt(_ratio(mean[t], mean[a]))) for a, share in place.neighbours(t)]
+        parts = [(points_of(a), share, np.sqrt(_ratio(mean[t], before[a]))) for a, share in place.neighbours(t)]
         q = np.concatenate([q * scale for (q, _, _), _, scale in parts])
         weights = np.concatenate([share * weights for (_, weights, _), share, _ in parts])
         edge = np.concatenate([edge for (_, _, edge), _, _ in parts])
@@ -135,10 +139,10 @@ def _filled_residuals(filled: Statistics, known: BinnedRows, place: Place) -> Bi
     return _with_rows(known, place, row)
 
 
-def _filled_fractions(filled: Statistics, known: BinnedRows, place: Place) -> BinnedRows:
-    assert filled.fraction_sum is not None
-    fraction = filled.fraction_sum.mean(axis=1) / filled.dims
-    squared_error = filled.squared_error.mean(axis=1)
+def _filled_fractions(filled: Statistics, measured: Statistics, place: Place) -> BinnedRows:
+    assert measured.fraction_bins is not None
+    known = measured.fraction_bins
+    (fraction, squared_error), (fraction_before, error_before) = map(_fraction_and_error, (filled, measured))
     mesh_of = cache(filled.fraction_mesh)
 
     @cache
@@ -149,12 +153,12 @@ def _filled_fractions(filled: Statistics, known: BinnedRows, place: Place) -> Bi
     def row(t: int) -> tuple[npt.NDArray[np.int64], Array]:
         mesh = mesh_of(t)
         parts = [
-            (points_of(a), np.array([[share], [share * _ratio(squared_error[t], squared_error[a])]]))
+            (points_of(a), np.array([[share], [share * _ratio(squared_error[t], error_before[a])]]))
             for a, share in place.neighbours(t)
         ]
         # One shift for both neighbours keeps the mixture's mean equal to that of fraction_sum: costs of short steps are
         # differences of the two.
-        shift = fraction[t] - sum(share * fraction[a] for a, share in place.neighbours(t))
+        shift = fraction[t] - sum(share * fraction_before[a] for a, share in place.neighbours(t))
         phi = np.concatenate([phi for (phi, _), _ in parts]) + shift
         weights = np.concatenate([weights * scale for (_, weights), scale in parts], axis=1)
         sums = np.zeros((mesh.bins, 2, MOMENTS))
@@ -162,6 +166,12 @@ def _filled_fractions(filled: Statistics, known: BinnedRows, place: Place) -> Bi
         return _kept(sums)
 
     return _with_rows(known, place, row)
+
+
+def _fraction_and_error(statistics: Statistics) -> tuple[Array, Array]:
+    """E φ and E Σ e² at every t."""
+    assert statistics.fraction_sum is not None
+    return statistics.fraction_sum.mean(axis=1) / statistics.dims, statistics.squared_error.mean(axis=1)
 
 
 def _kept(moments: Array) -> tuple[npt.NDArray[np.int64], Array]:
@@ -185,9 +195,10 @@ def _with_rows(
 # --- blocks: what standard errors need ----------------------------------------------------------------------------------
 
 
-def _filled_decoder_blocks(filled: Statistics, place: Place) -> Array:
-    assert filled.decoder_blocks is not None
-    blocks, missing = filled.decoder_blocks.copy(), np.array(place.missing, dtype=np.int64)
+def _filled_decoder_blocks(filled: Statistics, measured: Statistics, place: Place) -> Array:
+    assert measured.decoder_blocks is not None
+    before, missing = measured.decoder_blocks, np.array(place.missing, dtype=np.int64)
+    blocks = before.copy()
     limits = _limits(place, lambda t: artefact.decoder_log_sigma_range(filled.process, filled.data_range, t))
     for t in _parts(missing):
         log_sigma = _nodes_of(limits[t])
@@ -195,8 +206,8 @@ def _filled_decoder_blocks(filled: Statistics, place: Place) -> Array:
         ratio = sum(
             share[:, None, None]
             * (
-                np.maximum(blocks[a], LEAST_LOG_NATS) @ _to_nodes(limits[a], log_sigma)
-                - np.log(_rough_decoder(filled, a, variances))[:, None]
+                np.maximum(before[a], LEAST_LOG_NATS) @ _to_nodes(limits[a], log_sigma)
+                - np.log(_rough_decoder(measured, a, variances))[:, None]
             )
             for a, share in place.sides(t)
         )
@@ -279,23 +290,25 @@ def _mean_of_blocks(sizes: Array, blocks: Array) -> Array:
 # --- the learned decoder ----------------------------------------------------------------------------------------------
 
 
-def _filled_learned_decoder(filled: Statistics, place: Place) -> tuple[Array, Array]:
-    assert filled.learned_decoder is not None
-    assert filled.learned_decoder_blocks is not None
+def _filled_learned_decoder(filled: Statistics, measured: Statistics, place: Place) -> tuple[Array, Array]:
+    assert measured.learned_decoder is not None
+    assert measured.learned_decoder_blocks is not None
+    assert measured.decoder_upper is not None
     assert filled.decoder_upper is not None
-    process, size = filled.process, filled.learned_decoder.shape[1]
-    mean, blocks = filled.learned_decoder.copy(), filled.learned_decoder_blocks.copy()
-    upper = filled.decoder_upper.mean(axis=1)
+    before, blocks_before = measured.learned_decoder, measured.learned_decoder_blocks
+    mean, blocks = before.copy(), blocks_before.copy()
+    process, size = filled.process, mean.shape[1]
+    upper, upper_before = filled.decoder_upper.mean(axis=1), measured.decoder_upper.mean(axis=1)
     sizes = np.bincount(filled.block_of_sample) / filled.samples
-    missing = np.array(place.missing, dtype=np.int64)
+    missing = np.array([t for t in place.missing if t < process.T], dtype=np.int64)
     # Where there are more second steps than nodes, all rows have the same nodes, in units of their largest δ.
     alike = process.T - place.above[missing] > size
     for t in _parts(missing[alike]):
         ratio, by_block = 0.0, 0.0
         for a, share in place.sides(t):
             w = share[:, None]
-            ratio = ratio + w * _ratio(mean[a], upper[a][:, None])
-            by_block = by_block + w[..., None] * _ratio(blocks[a], mean[a][:, None])
+            ratio = ratio + w * _ratio(before[a], upper_before[a][:, None])
+            by_block = by_block + w[..., None] * _ratio(blocks_before[a], before[a][:, None])
         mean[t] = upper[t][:, None] * ratio
         blocks[t] = mean[t][:, None] * by_block / _mean_of_blocks(sizes, np.asarray(by_block))
     for t in missing[~alike].tolist():
@@ -308,9 +321,9 @@ def _filled_learned_decoder(filled: Statistics, place: Place) -> tuple[Array, Ar
         of_blocks = np.zeros((len(sizes), nodes.size))
         for near, part in neighbours:
             at = _at_positions(process, near, size, z)
-            curve = mean[near, : at.shape[0]] @ at
-            of_row += part / total * _ratio(curve, upper[near])
-            of_blocks += part / total * _ratio(blocks[near, :, : at.shape[0]] @ at, curve)
+            curve = before[near, : at.shape[0]] @ at
+            of_row += part / total * _ratio(curve, upper_before[near])
+            of_blocks += part / total * _ratio(blocks_before[near, :, : at.shape[0]] @ at, curve)
         mean[t], blocks[t] = 0.0, 0.0
         mean[t, : nodes.size] = upper[t] * of_row
         blocks[t, :, : nodes.size] = upper[t] * of_row * of_blocks / (sizes @ of_blocks)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from ..options import LEARNED_RANGE
 from ..process import ForwardProcess
 from .artefact import Statistics
-from .coordinate import monotone_cubic, noise_coordinate
+from .coordinate import cuts, monotone_cubic, noise_coordinate
+from .smooth import smooth
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -62,9 +63,12 @@ class Place:
     above: npt.NDArray[np.int64]  # b >= t, evaluated
     weight: Array  # of b; of a it is one less
     wanted: Mask  # rows to fill
+    pieces: list[npt.NDArray[np.int64]] | None = None  # evaluated rows between breaks, which are smoothed; None if none are
 
     @classmethod
-    def between(cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None) -> Place:
+    def between(
+        cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None, smoothed: bool = False
+    ) -> Place:
         """The places of all grid indices, of which ``rows`` (all when None) are wanted."""
         wanted = np.full(mask.size, rows is None)
         if rows is not None:
@@ -76,15 +80,26 @@ class Place:
         below = known[np.maximum(np.searchsorted(known, t, side="right") - 1, 0)]
         gap = u[above] - u[below]
         weight = np.divide(u - u[below], gap, out=np.zeros(mask.size), where=gap > 0.0)
-        return cls(mask, u, below, above, weight=weight, wanted=wanted)
+        pieces = np.split(known, np.searchsorted(known, cuts(statistics.process))) if smoothed else None
+        return cls(mask, u, below, above, weight=weight, wanted=wanted, pieces=pieces)
 
     @property
     def missing(self) -> list[int]:
-        """Grid indices to fill."""
-        return [int(t) for t in np.flatnonzero((self.wanted & ~self.mask)[1:]) + 1]
+        """Grid indices to fill; those evaluated too where their noise is smoothed away."""
+        left = self.wanted if self.pieces is not None else self.wanted & ~self.mask
+        return [int(t) for t in np.flatnonzero(left[1:]) + 1]
+
+    def curve(self, values: Array, units: Array) -> Array:
+        """``values`` [T + 1] interpolated between evaluated rows; smoothed, if they are to be, as ``units`` [T + 1, N] vary."""
+        for piece in self.pieces or ():
+            values = values.copy()
+            values[piece] = smooth(self.u[piece], values[piece], units[piece])
+        return interpolate(self.u, values, self.mask)
 
     def neighbours(self, t: int) -> list[tuple[int, float]]:
-        """Evaluated neighbours of t and their weights."""
+        """Evaluated neighbours of t and their weights; an evaluated t has itself."""
+        if self.mask[t]:
+            return [(t, 1.0)]
         w = float(self.weight[t])
         return [(int(self.below[t]), 1.0 - w), (int(self.above[t]), w)]
 

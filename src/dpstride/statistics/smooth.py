@@ -1,0 +1,58 @@
+"""Stage 3. Curves through noisy rows, for choosing a path: what a row owes to its own noise is told by the rows around it.
+
+Every row has noise of its own, and the best path of a table goes where that happens to be low. The curve is a smoothing spline:
+of all curves the one that bends least and stays as near the rows as their noise lets them be. How much it bends is what is
+likeliest where bends are random and noise is as large as the samples say (REML).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+KNOTS = 120  # of the spline at most, even in the coordinate; a curve that bends more often is not followed
+FEWEST = 8  # rows without a break between them, in which noise can be told from bends
+FACTORS = np.exp(np.linspace(-30.0, 30.0, 241))  # of bends over noise that are tried
+
+
+def own_noise(u: Array, units: Array) -> Array:
+    """Variance of each row's own noise in the mean of ``units`` [rows, samples].
+
+    What a sample has in common at all rows changes smoothly, so it is what the rows on either side do not tell of it.
+    """
+    w = ((u[1:-1] - u[:-2]) / (u[2:] - u[:-2]))[:, None]
+    missed = units[1:-1] - (1.0 - w) * units[:-2] - w * units[2:]
+    variance = missed.var(axis=1) / (1.0 + w**2 + (1.0 - w) ** 2)[:, 0] / units.shape[1]
+    variance = np.concatenate([variance[:1], variance, variance[-1:]])
+    return np.clip(variance, 1e-4 * variance.mean(), units.var(axis=1) / units.shape[1])
+
+
+def smooth(u: Array, values: Array, units: Array) -> Array:
+    """``values`` at coordinates ``u`` on their smoothing spline; ``units`` [rows, samples] vary as samples make them."""
+    from scipy.interpolate import BSpline
+    from scipy.linalg import eigh
+
+    if u.size < FEWEST or not (variance := own_noise(u, units)).all():
+        return values
+    at = np.unique(np.searchsorted(u, np.linspace(u[0], u[-1], KNOTS)))
+    at = u[np.delete(at, [1, -2])]  # no more coefficients than rows
+    spline = BSpline(np.concatenate([at[[0] * 3], at, at[[-1] * 3]]), np.eye(at.size + 2), 3)
+    # Products of second derivatives are squares between two knots, which two nodes of Gauss integrate exactly.
+    half = np.tile(0.5 * np.diff(at), 2)
+    nodes = np.tile(0.5 * (at[1:] + at[:-1]), 2) + half * np.repeat([-1.0, 1.0], at.size - 1) / np.sqrt(3.0)
+    bent = spline.derivative(2)(nodes) * np.sqrt(half)[:, None]
+    basis = spline(u)
+    weighted = basis / variance[:, None]
+    information = basis.T @ weighted
+    # In these axes the noise of every coefficient is 1; the first two are those of lines, which do not bend.
+    bends, axes = eigh(bent.T @ bent, information)
+    found, bends = axes.T @ (weighted.T @ values), np.maximum(bends[2:], 1e-300)
+
+    def unlikelihood(factor: float) -> float:
+        spread = 1.0 + factor / bends
+        return float((found[2:] ** 2 / spread + np.log(spread)).sum())
+
+    factor = min(np.median(bends) * FACTORS, key=unlikelihood)
+    share = np.concatenate([np.ones(2), factor / (factor + bends)])
+    return np.asarray(basis @ (axes @ (share * found)))
