@@ -22,6 +22,7 @@ from dpstride import (
     elbo_costs,
     estimate_adaptively,
     optimise,
+    schedules_from,
     solve,
 )
 from dpstride.adaptive.candidates import candidate_grid
@@ -46,9 +47,9 @@ def denoiser_of_images() -> Any:
 
 def true_regret(statistics: Statistics, budgets: Sequence[int] = BUDGETS) -> list[float]:
     """Of the paths that the statistics choose, where the population is known."""
-    truth, chosen = elbo_costs(POPULATION), solve(elbo_costs(statistics), max(budgets))
+    truth, chosen = elbo_costs(POPULATION), schedules_from(statistics, max_budget=max(budgets))
     best = solve(truth, max(budgets))
-    return [(truth.step_nats(chosen.path(K)).sum() - best.cost_nats(K)) / (DIMS * LN2) for K in budgets]
+    return [(truth.step_nats(chosen[K].steps).sum() - best.cost_nats(K)) / (DIMS * LN2) for K in budgets]
 
 
 class Counted:

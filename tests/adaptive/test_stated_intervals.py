@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstride import ForwardProcess, Statistics, elbo_costs, solve
+from dpstride import ForwardProcess, Statistics, elbo_costs, schedules_from, solve
 from dpstride.adaptive.loop import Goal, opening_steps, refine
 from dpstride.adaptive.regret import Judge
 from dpstride.adaptive.report import AdaptiveReport
@@ -66,9 +66,9 @@ def adaptive(model: Flawed, every: Statistics) -> tuple[Statistics, AdaptiveRepo
 
 def true_regret(truth: Statistics, chosen: Statistics) -> dict[int, float]:
     """What the paths chosen cost above the best ones, in truth, by budget; bits/dim."""
-    table, found = elbo_costs(truth), solve(elbo_costs(chosen), max(BUDGETS))
+    table, found = elbo_costs(truth), schedules_from(chosen, max_budget=max(BUDGETS))
     best = solve(table, max(BUDGETS))
-    return {K: (table.step_nats(found.path(K)).sum() - best.cost_nats(K)) / (truth.dims * LN2) for K in BUDGETS}
+    return {K: (table.step_nats(found[K].steps).sum() - best.cost_nats(K)) / (truth.dims * LN2) for K in BUDGETS}
 
 
 def missed(model: Flawed, truth: Statistics, every: Statistics) -> dict[int, Any]:
@@ -205,8 +205,8 @@ def test_regret_with_learned_variances_lies_within_the_stated_interval(
         goal = Goal(options, budgets)
         filled, report = refine(truth.process, lambda steps: truth, goal, square, predicts=predicts, learned=True)
         costs: dict[str, Any] = {"variance": variance, "decoder": decoder}
-        table, found = elbo_costs(truth, **costs), solve(elbo_costs(filled, **costs), max(budgets))
+        table, found = elbo_costs(truth, **costs), schedules_from(filled, **costs, max_budget=max(budgets))
         best = solve(table, max(budgets))
         for K in budgets:
-            regret = (table.step_nats(found.path(K)).sum() - best.cost_nats(K)) / (truth.dims * LN2)
+            regret = (table.step_nats(found[K].steps).sum() - best.cost_nats(K)) / (truth.dims * LN2)
             assert regret <= report.regret[K].high, (variance, K)
