@@ -94,9 +94,9 @@ def heldout_of(name: str, denoiser: Denoiser, part: int, times: Iterable[int], f
     return known
 
 
-def noise_of_image(seed: int, purpose: Any, step: int, *of_samples: Any) -> torch.Tensor:
+def noise_of_image(seed: int, purpose: Any, step: int, first: int, **samples: Any) -> torch.Tensor:
     """The noise of `standard_normal` at step 0, whatever the step."""
-    return standard_normal(seed, purpose, 0, *of_samples)
+    return standard_normal(seed, purpose, 0, first, **samples)
 
 
 def differences(parts: list[Statistics], paths: dict[str, Path_]) -> dict[str, Any]:

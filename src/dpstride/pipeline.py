@@ -167,9 +167,9 @@ def schedules_from(
     check_kinds(schedules_from, statistics=statistics)
     from .objectives.elbo import elbo_costs
     from .objectives.schedules import best_schedules
-    from .statistics.interpolate import fill
+    from .statistics.interpolate import smoothed
 
-    statistics = fill(statistics, statistics.evaluated, smoothed=True)
+    statistics = smoothed(statistics)
     if plan is None:
         return best_schedules(elbo_costs(statistics, variance, decoder), max_budget, progress)
     return best_schedules(plan.costs(statistics, variance, decoder), max_budget, progress)

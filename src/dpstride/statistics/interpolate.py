@@ -22,6 +22,7 @@ from .bins import MOMENTS, BinnedRows, chebyshev_matrix, chebyshev_nodes
 from .coordinate import output_gain
 from .decoder import rough_nats
 from .place import Place, check_evaluated, predicts_of
+from .smooth import FEWEST
 
 Array = npt.NDArray[np.float64]
 LEAST = 1e-300  # stands for zero where a logarithm is taken
@@ -30,7 +31,7 @@ ROWS_AT_ONCE = 256
 
 
 def fill(
-    statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike | None = None, smoothed: bool = False
+    statistics: Statistics, evaluated: npt.ArrayLike, rows: npt.ArrayLike | None = None, smooth: bool = False
 ) -> Statistics:
     """``statistics`` with every row that is not ``evaluated`` [T + 1] replaced by an interpolated one.
 
@@ -54,9 +55,9 @@ def fill(
     indices, only those are filled, which is quick, and the others are left as they were.
     """
     mask = check_evaluated(statistics.process, evaluated)
-    if mask[1:].all() and not smoothed:
+    if mask[1:].all() and not smooth:
         return statistics
-    place = Place.between(statistics, mask, rows, smoothed)
+    place = Place.between(statistics, mask, rows, smooth)
     gain = output_gain(statistics.process, predicts_of(statistics))
     squared_error = _fill_samples(statistics.squared_error, place, "log", 1.0 / gain)
     filled = replace(statistics, squared_error=squared_error, evaluated=mask)
@@ -77,6 +78,13 @@ def fill(
         mean, blocks = _filled_learned_decoder(filled, statistics, place)
         filled = replace(filled, learned_decoder=mean, learned_decoder_blocks=blocks)
     return filled
+
+
+def smoothed(statistics: Statistics) -> Statistics:
+    """``statistics`` for choosing a path: from evaluated rows the noise of their own is taken, and the others are filled in."""
+    if statistics.samples < 2 or statistics.evaluated.sum() < FEWEST:
+        return statistics
+    return fill(statistics, statistics.evaluated, smooth=True)
 
 
 def _fill_samples(values: Array, place: Place, kind: Literal["log", "ratio", "signed"], scale: Any = None) -> Array:

@@ -11,7 +11,7 @@ from ..options import LEARNED_RANGE
 from ..process import ForwardProcess
 from .artefact import Statistics
 from .coordinate import cuts, monotone_cubic, noise_coordinate
-from .smooth import smooth
+from .smooth import smooth_values
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -67,7 +67,7 @@ class Place:
 
     @classmethod
     def between(
-        cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None, smoothed: bool = False
+        cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None, smooth: bool = False
     ) -> Place:
         """The places of all grid indices, of which ``rows`` (all when None) are wanted."""
         wanted = np.full(mask.size, rows is None)
@@ -80,7 +80,7 @@ class Place:
         below = known[np.maximum(np.searchsorted(known, t, side="right") - 1, 0)]
         gap = u[above] - u[below]
         weight = np.divide(u - u[below], gap, out=np.zeros(mask.size), where=gap > 0.0)
-        pieces = np.split(known, np.searchsorted(known, cuts(statistics.process))) if smoothed else None
+        pieces = np.split(known, np.searchsorted(known, cuts(statistics.process))) if smooth else None
         return cls(mask, u, below, above, weight=weight, wanted=wanted, pieces=pieces)
 
     @property
@@ -93,7 +93,7 @@ class Place:
         """``values`` [T + 1] interpolated between evaluated rows; smoothed, if they are to be, as ``units`` [T + 1, N] vary."""
         for piece in self.pieces or ():
             values = values.copy()
-            values[piece] = smooth(self.u[piece], values[piece], units[piece])
+            values[piece] = smooth_values(self.u[piece], values[piece], units[piece])
         return interpolate(self.u, values, self.mask)
 
     def neighbours(self, t: int) -> list[tuple[int, float]]:

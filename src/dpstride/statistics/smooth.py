@@ -25,10 +25,10 @@ def own_noise(u: Array, units: Array) -> Array:
     missed = units[1:-1] - (1.0 - w) * units[:-2] - w * units[2:]
     variance = missed.var(axis=1) / (1.0 + w**2 + (1.0 - w) ** 2)[:, 0] / units.shape[1]
     variance = np.concatenate([variance[:1], variance, variance[-1:]])
-    return np.clip(variance, 1e-4 * variance.mean(), units.var(axis=1) / units.shape[1])
+    return np.maximum(np.minimum(variance, units.var(axis=1) / units.shape[1]), 1e-4 * variance.mean())
 
 
-def smooth(u: Array, values: Array, units: Array) -> Array:
+def smooth_values(u: Array, values: Array, units: Array) -> Array:
     """``values`` at coordinates ``u`` on their smoothing spline; ``units`` [rows, samples] vary as samples make them."""
     from scipy.interpolate import BSpline
     from scipy.linalg import eigh
