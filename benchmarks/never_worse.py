@@ -4,11 +4,11 @@
     python benchmarks/never_worse.py fashion-vlb --budgets 256 512       some of it; goes on where it stopped
     python benchmarks/never_worse.py --page                              write the table from what was measured
 
-Paths are chosen as `find` chooses them, from 128 samples at few times; and once more from the same statistics without smoothing,
-as version 0.1 did. Every path is then scored on held-out images that are evaluated at each time that it visits, so nothing is
-filled in, and compared with the hand-made stride that is best there. A held-out image has one noise for all times here (the
-choosing ones have one for each, as ever): its errors are then alike at neighbouring times, and the difference of two paths is
-known many times as well from as many images. All is kept in runs/never_worse.
+Paths are chosen as `find` chooses them, from 128 samples at few times; and once more from the same statistics without
+smoothing, as version 0.1 did. Every path is then scored on held-out images that are evaluated at each time that it visits, so
+nothing is filled in, and compared with the hand-made stride that is best there. A held-out image has one noise for all times
+here (the choosing ones have one for each, as ever): its errors are then alike at neighbouring times, and the difference of two
+paths is known far better from as many images. All is kept in runs/never_worse.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from dpstride import (
     score,
     solve,
 )
-from dpstride.statistics.interpolate import smoothed
 from dpstride.evaluate.comparison import compare
+from dpstride.statistics.interpolate import smoothed
 from dpstride.statistics.probes import AFTER, PASSES
 from dpstride.statistics.spots import OF_UNIT
 from gaussian import LN2, DirectChain, GaussianNetwork, MixtureNetwork, gaussian_denoiser, mixture_data, paths_of

@@ -100,9 +100,7 @@ def test_nothing_is_smoothed_across_a_break_of_the_noise_law(law: str) -> None:
 def test_what_has_no_noise_is_left_as_it_is() -> None:
     exact = ideal_statistics(ForwardProcess.linear(60), 0.0, SPECTRUM)
     assert smoothed(exact) is exact  # a single sample does not tell
-    alike = replace(
-        exact, squared_error=exact.squared_error.repeat(3, axis=1), data_square=exact.data_square.repeat(3)
-    )
+    alike = replace(exact, squared_error=exact.squared_error.repeat(3, axis=1), data_square=exact.data_square.repeat(3))
     np.testing.assert_allclose(smoothed(alike).squared_error, alike.squared_error, rtol=1e-12)
 
 

@@ -105,9 +105,9 @@ def breaks(process: ForwardProcess) -> npt.NDArray[np.int64]:
 
 
 def cuts(process: ForwardProcess) -> npt.NDArray[np.int64]:
-    """Grid indices that begin where another was left by a jump or kink: curves on either side are curves of their own."""
+    """Grid indices just above the jumps and kinks of log-SNR: curves on either side are curves of their own."""
     known = breaks(process)
-    return known[1:][np.diff(known) == 1]
+    return np.asarray(known[1:][np.diff(known) == 1])
 
 
 def _beyond_others(change: Array, i: int) -> float:

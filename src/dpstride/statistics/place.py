@@ -63,7 +63,9 @@ class Place:
     above: npt.NDArray[np.int64]  # b >= t, evaluated
     weight: Array  # of b; of a it is one less
     wanted: Mask  # rows to fill
-    pieces: list[npt.NDArray[np.int64]] | None = None  # evaluated rows between breaks, which are smoothed; None if none are
+    pieces: list[npt.NDArray[np.int64]] | None = (
+        None  # evaluated rows between breaks, which are smoothed; None if none are
+    )
 
     @classmethod
     def between(

@@ -25,7 +25,7 @@ def own_noise(u: Array, units: Array) -> Array:
     missed = units[1:-1] - (1.0 - w) * units[:-2] - w * units[2:]
     variance = missed.var(axis=1) / (1.0 + w**2 + (1.0 - w) ** 2)[:, 0] / units.shape[1]
     variance = np.concatenate([variance[:1], variance, variance[-1:]])
-    return np.maximum(np.minimum(variance, units.var(axis=1) / units.shape[1]), 1e-4 * variance.mean())
+    return np.asarray(np.maximum(np.minimum(variance, units.var(axis=1) / units.shape[1]), 1e-4 * variance.mean()))
 
 
 def smooth_values(u: Array, values: Array, units: Array) -> Array:
@@ -35,8 +35,8 @@ def smooth_values(u: Array, values: Array, units: Array) -> Array:
 
     if u.size < FEWEST or not (variance := own_noise(u, units)).all():
         return values
-    at = np.unique(np.searchsorted(u, np.linspace(u[0], u[-1], KNOTS)))
-    at = u[np.delete(at, [1, -2])]  # no more coefficients than rows
+    near = np.unique(np.searchsorted(u, np.linspace(u[0], u[-1], KNOTS)))
+    at = u[np.delete(near, [1, -2])]  # no more coefficients than rows
     spline = BSpline(np.concatenate([at[[0] * 3], at, at[[-1] * 3]]), np.eye(at.size + 2), 3)
     # Products of second derivatives are squares between two knots, which two nodes of Gauss integrate exactly.
     half = np.tile(0.5 * np.diff(at), 2)
