@@ -83,6 +83,17 @@ def test_a_line_through_noise_is_a_line_and_a_wave_stays_a_wave() -> None:
         assert np.sqrt(np.square(found - curve).mean()) < least  # a row's own noise is 0.1
 
 
+def test_rows_that_all_but_coincide_are_smoothed_like_one() -> None:
+    rng = np.random.default_rng(2)
+    even = np.linspace(0.0, 6.0, 121)
+    for u in (np.sort(np.append(even, even[3:-3] + 1e-9)), np.append(even, 6.0 + 1e-9 * np.arange(1, 40))):
+        units = (2.0 - u)[:, None] + rng.standard_normal((u.size, 100))
+        assert np.abs(smooth_values(u, units.mean(axis=1), units) - (2.0 - u)).max() < 0.08
+    clumps = np.append(1e-9 * np.arange(6), 6.0 + 1e-9 * np.arange(6))
+    units = rng.standard_normal((12, 100))
+    np.testing.assert_array_equal(smooth_values(clumps, units[:, 0], units), units[:, 0])
+
+
 @pytest.mark.parametrize("law", ["kinked", "jumping", "thinned", "cosine"])
 def test_nothing_is_smoothed_across_a_break_of_the_noise_law(law: str) -> None:
     """Rows beside a jump are told by their own side: their errors do not depend on what lies beyond it."""

@@ -35,8 +35,12 @@ def smooth_values(u: Array, values: Array, units: Array) -> Array:
 
     if u.size < FEWEST or not (variance := own_noise(u, units)).all():
         return values
-    near = np.unique(np.searchsorted(u, np.linspace(u[0], u[-1], KNOTS)))
-    at = u[np.delete(near, [1, -2])]  # no more coefficients than rows
+    near = u[np.unique(np.searchsorted(u, np.linspace(u[0], u[-1], KNOTS)))]
+    apart = np.diff(near) > 0.25 * (u[-1] - u[0]) / KNOTS  # rows may lie on either side of an even place
+    near = near[[True, *apart[1:], True]]
+    if near.size < 4:
+        return values
+    at = np.delete(near, [1, -2])  # no more coefficients than rows
     spline = BSpline(np.concatenate([at[[0] * 3], at, at[[-1] * 3]]), np.eye(at.size + 2), 3)
     # Products of second derivatives are squares between two knots, which two nodes of Gauss integrate exactly.
     half = np.tile(0.5 * np.diff(at), 2)
