@@ -6,9 +6,9 @@
 
 Paths are chosen as `find` chooses them, from 128 samples at few times; and once more from the same statistics without
 smoothing, as version 0.1 did. Every path is then scored on held-out images that are evaluated at each time that it visits, so
-nothing is filled in, and compared with the hand-made stride that is best there. A held-out image has one noise for all times
-here (the choosing ones have one for each, as ever): its errors are then alike at neighbouring times, and the difference of two
-paths is known far better from as many images. All is kept in runs/never_worse.
+nothing is filled in, and compared with the best hand-made stride there of those that start at T, as it does. A held-out image
+has one noise for all times here (the choosing ones have one for each, as ever): its errors are then alike at neighbouring
+times, and the difference of two paths is known far better from as many images. All is kept in runs/never_worse.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def paths_of(name: str, statistics: Statistics, folder: Path) -> dict[str, dict[
         for K in BUDGETS:
             best = list(map(int, schedules[K].steps))
             made = {stride: list(map(int, rule.make(statistics.process, K).steps)) for stride, rule in RULES.items()}
+            made = {stride: path for stride, path in made.items() if path[0] == best[0]}
             cost = {stride: engine.path_nats(path) for stride, path in made.items()}
             most = min(cost.values()) + RIVALS * statistics.dims * LN2
             near = {stride: path for stride, path in made.items() if cost[stride] <= most}

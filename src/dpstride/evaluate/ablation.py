@@ -26,6 +26,7 @@ from ..options import CostOptions
 from ..runs.number_cache import NumberCache
 from ..solver import solve
 from ..statistics.artefact import Statistics
+from ..statistics.interpolate import smoothed
 
 Array = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
@@ -78,6 +79,7 @@ def ablate(
         progress: show a progress bar (only ever on a terminal).
     """
     heldout.check_process(statistics.process)
+    statistics = smoothed(statistics)  # as those of all samples choose; smaller draws keep their own noise beside it
     costs = weighted_tables(statistics, options)
     units = costs.units
     rng = np.random.default_rng(seed)
