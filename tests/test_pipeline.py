@@ -31,7 +31,6 @@ from dpstride import (
     solve,
 )
 from dpstride.evaluate.comparison import compare
-from dpstride.statistics.interpolate import smoothed
 from dpstride.statistics.probes import AFTER, PASSES
 from dpstride.statistics.spots import OF_UNIT
 from gaussian import LN2, DirectChain, GaussianNetwork, MixtureNetwork, gaussian_denoiser, mixture_data, paths_of
@@ -80,7 +79,7 @@ def test_no_stride_made_by_hand_is_better_on_the_choosing_data(
     statistics: Statistics, variance: Any, decoder: Any
 ) -> None:
     schedules = schedules_from(statistics, variance, decoder)
-    costs = elbo_costs(smoothed(statistics), variance, decoder)
+    costs = elbo_costs(statistics, variance, decoder)
     for schedule in schedules:
         assert schedule.bpd is not None
         for stride in (even_stride, quadratic_stride):
@@ -92,7 +91,7 @@ def test_no_stride_made_by_hand_is_better_on_the_choosing_data(
 
 def test_the_set_is_the_solution(statistics: Statistics) -> None:
     for variance, decoder in itertools.product(VARIANCES, ("upper", "respaced")):
-        solution = solve(elbo_costs(smoothed(statistics), variance, decoder))  # type: ignore[arg-type]
+        solution = solve(elbo_costs(statistics, variance, decoder))  # type: ignore[arg-type]
         schedules = schedules_from(statistics, variance, decoder)  # type: ignore[arg-type]
         for schedule in schedules:
             assert schedule.bpd == solution.bpd(schedule.budget)
@@ -303,6 +302,6 @@ def test_a_table_without_a_finite_path_says_so(statistics: Statistics) -> None:
 
 
 def test_bits_per_dim_are_nats_over_dims_and_ln_2(statistics: Statistics) -> None:
-    costs = elbo_costs(smoothed(statistics))
+    costs = elbo_costs(statistics)
     nats = solve(costs).cost_nats(5) + costs.prior_nats
     assert schedules_from(statistics)[5].bpd == pytest.approx(nats / (2 * LN2), rel=1e-14)

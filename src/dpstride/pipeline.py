@@ -162,16 +162,16 @@ def schedules_from(
 ) -> ScheduleSet:
     """The best schedule of every budget from saved statistics, for bits/dim or by a ``plan`` for samples: no network pass.
 
-    Costs are those of smoothed statistics (`statistics.smooth`): the best path of a noisy table would follow its noise.
+    Where rows are filled in, paths for bits/dim are chosen from smoothed ones (`statistics.smooth`): they would go where the
+    network ran and the noise happened to be low. Statistics of every step are taken as they are.
     """
     check_kinds(schedules_from, statistics=statistics)
     from .objectives.elbo import elbo_costs
     from .objectives.schedules import best_schedules
     from .statistics.interpolate import smoothed
 
-    statistics = smoothed(statistics)
     if plan is None:
-        return best_schedules(elbo_costs(statistics, variance, decoder), max_budget, progress)
+        return best_schedules(elbo_costs(smoothed(statistics), variance, decoder), max_budget, progress)
     return best_schedules(plan.costs(statistics, variance, decoder), max_budget, progress)
 
 

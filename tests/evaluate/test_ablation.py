@@ -119,8 +119,7 @@ def test_few_samples_lose_on_average_and_more_lose_less() -> None:
     assert found.sizes == (8, 32, 128, 256)
     assert (found.unit, found.unit_samples, found.note) == ("sample", 1.0, "")
     losses = [np.mean([np.mean(found.excess(size, K)) for K in (3, 6)]) for size in found.sizes]
-    # Paths are chosen from curves, and on a grid of 24 one may be next to the best: by 0.013 bits/dim at 3 steps, of any draw.
-    assert losses[0] > losses[1] > losses[2] > -5e-3
+    assert losses[0] > losses[1] > losses[2] > -1e-3
     again = ablate(statistics, heldout, options_of(denoiser, None, "upper"), [3, 6], repeats=12)
     assert again == found
     other = ablate(statistics, heldout, options_of(denoiser, None, "upper"), [3, 6], repeats=12, seed=1)

@@ -20,7 +20,6 @@ from dpstride import (
     schedules_from,
     score,
 )
-from dpstride.statistics.interpolate import smoothed
 from gaussian import LN2, gaussian_denoiser, random_path
 
 # --- standard errors --------------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def test_standard_error_of_a_poor_network_with_optimal_decoder() -> None:
 def test_errors_of_all_budgets_at_once_are_those_of_each(name: str) -> None:
     statistics = CASES[name].statistics(seed=3)
     for variance, decoder in options_of(CASES[name]):
-        table = elbo_costs(smoothed(statistics), variance=variance, decoder=decoder)
+        table = elbo_costs(statistics, variance=variance, decoder=decoder)
         for schedule in schedules_from(statistics, variance, decoder):
             alone = table.schedule(schedule.steps).standard_error
             # Of the first_pair decoder some paths are known per sample and some per block, so a set is known per block;
