@@ -6,7 +6,6 @@ import io
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ import dpstride
 from dpstride.cli import cli
 from dpstride.finding.inputs import Asked, split
 from dpstride.integrations.loaded import LoadedModel
-from dpstride.reading.hub import HubSource, first_of, read_hub
+from dpstride.reading.hub import read_hub
+from dpstride.reading.hub_source import HubSource, first_of
 from dpstride.statistics.data import Samples
 from dpstride.training.images import read_images
 
@@ -311,21 +311,6 @@ def test_empty_sets_csv_and_folders_that_are_not_there(tmp_path):
         dpstride.read_data(f"hub:{tmp_path}/tabel")
     with pytest.raises(ValueError, match=r"'a/b/c' is not the id of a data set. A data set of the Hugging Face hub is"):
         dpstride.read_data("hub:a/b/c")
-
-
-@pytest.mark.attack("pickles in data sets")
-def test_web_data_sets_in_which_datasets_would_load_tensors_are_not_opened(tmp_path, monkeypatch):
-    torch.save(torch.zeros(2), tmp_path / "0.pth")
-    (tmp_path / "set").mkdir()
-    with tarfile.open(tmp_path / "set" / "train.tar", "w") as archive:
-        archive.add(tmp_path / "0.pth", "0.pth")
-    loaded: list[object] = []
-    monkeypatch.setattr(torch, "load", lambda *given, **_: loaded.append(given))
-    with pytest.raises(ValueError, match=r"files of the kind 'webdataset' are not read. Save them as Parquet"):
-        dpstride.read_data(f"hub:{tmp_path}/set")
-    assert loaded == []
-    list(datasets.load_dataset(str(tmp_path / "set"), split="train", streaming=True))
-    assert loaded  # which is what would have been run
 
 
 def test_a_bare_id_is_told_how_to_name_it_and_a_module_called_hub_keeps_its_name(tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ def read_samples(
 
     ``conditioning`` names prompts or labels that are not beside the samples.
     """
-    from ..reading.hub import first_of
+    from ..reading.hub_source import first_of
     from ..statistics.data import Samples
 
     if isinstance(data, str) and samples is not None and conditioning is None:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from ..reading.checkpoints import check_checkpoint, read_checkpoint
 from ..reading.documents import read_json_object
+from ..reading.hub_source import lies_in
 from ..runs.writing import write_json
 from .loaded import UnsupportedModelError
 from .part_sizes import check_sizes, entries
@@ -136,13 +137,9 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
 
 def check_inside(path: Path, root: Path) -> None:
     """Raise where links lead from ``path`` out of the folder ``root``; the hub's cache keeps its files beside it."""
-    real, home = path.resolve(), root.resolve()
-    places = [home]
-    if home.parent.name == "snapshots":  # cache/models--owner--name/snapshots/commit, and files in either blobs
-        places += [home.parents[1] / "blobs", home.parents[2] / "blobs"]
-    if not any(real.is_relative_to(place) for place in places):
+    if not lies_in(path, root):
         raise UnsupportedModelError(
-            f"{path}: it leads out of the folder {root}, to {real}. Copy what belongs to the model into its folder."
+            f"{path}: it leads out of the folder {root}, to {path.resolve()}. Copy what belongs to the model into its folder."
         )
 
 

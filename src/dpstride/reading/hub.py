@@ -8,119 +8,42 @@ code of a data set is run (``datasets`` has not done that since version 4), and 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .held import HeldFile
-from .hints import hint, path_hint
+from .hints import hint
+from .hub_source import HubSource, StoredFiles
 from .images import measure_image, read_image, stack_images
-from .limits import UnreadableFileError, check_unpacked
+from .limits import UNPACKED_BYTES, UnreadableFileError, check_unpacked
 from .text import printable
 
-HUB = "hub:"
-FORM = "A data set of the Hugging Face hub is hub:OWNER/NAME, a local copy of one hub:./FOLDER."
 MOST_BYTES = 2**30  # of values, where nobody said how many examples are wanted
+LEAST_BYTES = 256  # that a value takes, however small
+ROWS = 16  # of Parquet that are unpacked at once, where `datasets` would take a whole group of rows
 FORMS = ("parquet", "arrow", "json", "csv", "imagefolder")  # those of web data sets may hold pickles of torch
 IMAGE, ARRAY, LABEL, TEXT = "image", "array", "class label", "text"
 
 
 @dataclass(frozen=True)
-class HubSource:
-    """A data set as it is named: where it is, and its options."""
-
-    place: str
-    config: str | None = None
-    split: str | None = None
-    column: str | None = None
-    labels: str | None = None
-    prompts: str | None = None
-    revision: str | None = None
-    first: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read ``hub:OWNER/NAME,option=value,…``."""
-        place, *parts = re.split(r",(?=\w+=)", text.removeprefix(HUB))
-        known = [field.name for field in fields(cls) if field.name != "place"]
-        options: dict[str, Any] = {}
-        for name, _, value in (part.partition("=") for part in parts):
-            if name not in known:
-                raise ValueError(
-                    f"{printable(text)}: there is no option {name!r:.40}.{hint(name, known)} There are {', '.join(known)}."
-                )
-            if name in options or not value:
-                raise ValueError(f"{printable(text)}: {name} needs one value, as in {name}=VALUE.")
-            options[name] = value
-        if (first := options.get("first")) is not None:
-            if not (first.isascii() and first.isdecimal() and int(first) > 0):
-                raise ValueError(f"{printable(text)}: first is a number of examples, at least 1, not {first!r:.40}.")
-            options["first"] = int(first)
-        source = cls(place, **options)
-        if source.local and "revision" in options:
-            raise ValueError(
-                f"{printable(text)}: revision is of data sets on the hub, and this is a folder. Leave it out."
-            )
-        if place.startswith((".", "/", "~")) and not source.local:
-            raise ValueError(f"{printable(text)}: {place!r:.200} is not a folder.{path_hint(Path(place).expanduser())}")
-        if not source.local and not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
-            raise ValueError(f"{printable(text)}: {place!r:.200} is not the id of a data set. {FORM}")
-        return source
-
-    def __str__(self) -> str:
-        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "place"}
-        words = [f"{name}={value}" for name, value in options.items() if value is not None]
-        return printable(",".join([HUB + self.place, *words]))
-
-    @cached_property
-    def folder(self) -> Path:
-        """The folder of a local copy."""
-        return Path(self.place).expanduser().resolve()
-
-    @property
-    def local(self) -> bool:
-        """True of a local copy."""
-        return self.folder.is_dir()
-
-    def holds(self, url: str) -> bool:
-        """True of a file of this data set; a table of others could name any file of this machine."""
-        outer = url.rpartition("::")[2]
-        if self.local:
-            return Path(outer).resolve().is_relative_to(self.folder)
-        return outer.startswith(f"hf://datasets/{self.place}@") and ".." not in outer.split("/")
-
-
-@dataclass(frozen=True)
 class HubData:
-    """Values as read: images uint8 [N, C, H, W] or arrays [N, …], class labels int64 [N] and texts where they were asked for."""
+    """Values as read: images uint8 [N, C, H, W] or arrays [N, …]; class labels int64 [N] and texts where asked for."""
 
     values: npt.NDArray[Any]
     labels: npt.NDArray[np.int64] | None
     prompts: list[str] | None
 
 
-def is_hub(text: str) -> bool:
-    """True of ``hub:`` with a path or an id behind it; ``hub:function`` is a function in a user's own hub.py."""
-    return text.startswith(HUB) and "/" in text
-
-
-def first_of(text: str, count: int) -> str:
-    """Name the first ``count`` examples of a data set of the hub, so that no more are read; other names stay as they are."""
-    return f"{text},first={count}" if is_hub(text) and HubSource.parse(text).first is None else text
-
-
 def read_hub(text: str, *, labels: bool = False) -> HubData:
     """All examples of a split in their stored order, or the first ones where ``first`` says how many."""
     source = HubSource.parse(text)
     datasets = _require_datasets(source)
-    stream = _open(datasets, source)
+    stream, stored = _open(datasets, source)
     if stream.features is None:  # of CSV
         raise ValueError(f"{source}: its files do not say what the columns hold. Save them as Parquet.")
     kinds = {name: _kind(datasets, feature) for name, feature in stream.features.items()}
@@ -142,23 +65,25 @@ def read_hub(text: str, *, labels: bool = False) -> HubData:
     values: list[npt.NDArray[Any]] = []
     classes: list[int] = []
     texts: list[str] = []
-    shown, packed, unpacked = str(source), 0, 0
+    shown, unpacked = str(source), 0
     for number, row in enumerate(islice(_rows(stream, source), source.first)):
         name = f"{shown}, example {number}"
         if row[column] is None:
             raise UnreadableFileError(f"{name}: its {column!r} is empty.")
         if kinds[column] == IMAGE:
-            file = _image_file(row[column], source, name)
+            file = _image_file(row[column], source, stored, name)
             shape = measure_image(file)
-            packed, unpacked = packed + len(file.content), unpacked + math.prod(shape)
-            check_unpacked(name, unpacked, packed, "Take fewer examples, with first=N.")
+            unpacked += math.prod(shape)
             _check_shape(shape[:2], values[0].shape[:2] if values else shape[:2], source, number)
-            values.append(read_image(file))
         else:
-            values.append(_array(row[column], dtype, name))
-            _check_shape(values[-1].shape, values[0].shape, source, number)
+            array = _array(row[column], dtype, name)
+            unpacked += array.nbytes
+            _check_shape(array.shape, values[0].shape if values else array.shape, source, number)
+        if unpacked > UNPACKED_BYTES:
+            check_unpacked(name, unpacked, stored.size, "Take fewer examples, with first=N.")
+        values.append(read_image(file) if kinds[column] == IMAGE else array)
         if source.first is None:
-            _check_size(source, values[0].nbytes * max(len(values), counted or 0), counted)
+            _check_size(source, max(values[0].nbytes, LEAST_BYTES) * max(len(values), counted or 0), counted)
         if label is not None:
             classes.append(_class(row[label], name, label))
         if prompt is not None:
@@ -185,13 +110,17 @@ def _require_datasets(source: HubSource) -> Any:
     return datasets
 
 
-def _open(datasets: Any, source: HubSource) -> Any:
-    """The split as a stream."""
+def _open(datasets: Any, source: HubSource) -> tuple[Any, StoredFiles]:
+    """The split as a stream, and its files."""
     place = str(source.folder) if source.local else source.place
     try:
         builder = datasets.load_dataset_builder(place, source.config, revision=source.revision)
         if (form := type(builder).__module__.rpartition(".")[2]) not in FORMS:
             raise UnreadableFileError(f"{source}: files of the kind {form!r} are not read. Save them as Parquet.")
+        files = {str(name): list(map(str, some)) for name, some in (builder.config.data_files or {}).items()}
+        _check_own(source, [file for some in files.values() for file in some])
+        if form == "parquet":
+            builder.config.batch_size, builder.config.on_bad_files = ROWS, "error"
         splits = builder.as_streaming_dataset()
     except UnreadableFileError:
         raise
@@ -209,7 +138,17 @@ def _open(datasets: Any, source: HubSource) -> Any:
             f"{source}: there is no split {split!r}.{hint(split, names)} It has {', '.join(names)[:400]}. For a part of "
             "a split say first=N."
         )
-    return splits[split]
+    return splits[split], StoredFiles(files.get(split, ()))
+
+
+def _check_own(source: HubSource, files: list[str]) -> None:
+    """Raise where the card of a data set, or a link in it, names a file of another place."""
+    for file in files:
+        if not source.holds(file):
+            raise UnreadableFileError(
+                f"{source}: it names {printable(file, 200)}, which lies outside of it and is not read. Copy what belongs "
+                "to the data set into it."
+            )
 
 
 def _rows(stream: Any, source: HubSource) -> Iterator[dict[str, Any]]:
@@ -270,7 +209,7 @@ def _listed(kinds: dict[str, str]) -> str:
     return f"Its columns: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())[:400] or 'none'}."
 
 
-def _image_file(image: dict[str, Any], source: HubSource, name: str) -> HeldFile:
+def _image_file(image: dict[str, Any], source: HubSource, stored: StoredFiles, name: str) -> HeldFile:
     """The file of an image, which is in the table itself or beside it."""
     if image.get("bytes") is not None:
         return HeldFile(name, image["bytes"])
@@ -279,9 +218,13 @@ def _image_file(image: dict[str, Any], source: HubSource, name: str) -> HeldFile
     url = image.get("path") or ""
     if not source.holds(url):
         raise UnreadableFileError(f"{name}: its image {url!r:.200} is not a file of the data set.")
+    stored.add(url)
     try:
         with fsspec.open(url, "rb") as file:
-            return HeldFile(f"{name} ({printable(url)})", file.read())
+            content = file.read(UNPACKED_BYTES + 1)
+        if len(content) > UNPACKED_BYTES:
+            raise OSError(f"more than {UNPACKED_BYTES:,} bytes")
+        return HeldFile(f"{name} ({printable(url)})", content)
     except Exception as error:
         raise UnreadableFileError(f"{name}: its image {url!r:.200} cannot be read ({_line(error)}).") from error
 

@@ -24,7 +24,8 @@ from ..reading.arrays import read_npy, read_npz
 from ..reading.checkpoints import read_checkpoint
 from ..reading.cifar import cifar_files, is_batch, read_cifar
 from ..reading.hints import hint, module_hint, path_hint
-from ..reading.hub import FORM, is_hub, read_hub
+from ..reading.hub import read_hub
+from ..reading.hub_source import FORM, is_hub
 from ..reading.images import OTHER_SUFFIXES, SUFFIXES, measure_image, read_image, stack_images
 from ..reading.limits import UnreadableFileError, check_unpacked
 from .axes import has_channels_last, warn_about_channels, warn_about_one_image
