@@ -142,3 +142,43 @@ def test_learned_and_discretised_statistics_stay_in_line_with_their_means() -> N
         path = [40, 30, 20, 10, 4, 1, 0]
         assert ours.path_bpd(path) == pytest.approx(raw.path_bpd(path), rel=0.1)
         assert ours.path_bpd(path) != raw.path_bpd(path)
+
+
+def errors_of(kind: str, u: Array, rng: np.random.Generator) -> Array:
+    """Squared errors [rows, samples] that rise with u and have noise of their own, of a network that is not smooth in t."""
+    units = np.exp(3.0 * u)[:, None] * rng.gamma(5.0, 0.2, 64) * rng.gamma(50.0, 0.02, (u.size, 64))
+    match kind:
+        case "another network from some t on":
+            units[: u.size // 4] *= 1e-6
+        case "errors that end in zero":
+            units[: u.size // 4] = 0.0
+        case "samples whose errors end in zero":
+            units *= u[:, None] > rng.uniform(0.2, 0.35, 64)
+        case "one wrong t":
+            units[u.size // 2] *= 1e3
+        case "some outliers":
+            units[rng.random(units.shape) < 0.01] *= 1e4
+    return units
+
+
+@pytest.mark.attack("noise laws with jumps and kinks")
+@pytest.mark.parametrize("rows", [60, 200, 1000])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "another network from some t on",
+        "errors that end in zero",
+        "samples whose errors end in zero",
+        "one wrong t",
+        "some outliers",
+    ],
+)
+def test_no_row_is_moved_by_more_than_its_own_noise_may_be(kind: str, rows: int) -> None:
+    u = np.linspace(0.0, 1.0, rows)
+    units = errors_of(kind, u, np.random.default_rng(rows))
+    mean = np.maximum(units.mean(axis=1), 1e-300)
+    shares = np.where(mean[:, None] > 1e-300, units / mean[:, None], 1.0)
+    moved = np.abs(smooth_values(u, np.log(mean), shares) - np.log(mean))
+    assert (moved <= 5.0 * np.sqrt(own_noise(u, shares)) + 1e-12).all()
+    if kind != "some outliers":
+        assert moved[rows // 2] < 0.2  # where one t is wrong, and elsewhere as well

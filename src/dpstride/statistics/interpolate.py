@@ -83,7 +83,7 @@ def fill(
 def smoothed(statistics: Statistics) -> Statistics:
     """``statistics`` for choosing a path: from evaluated rows the noise of their own is taken, and the others are filled in.
 
-    Statistics of every row are left as they are: their table is the paper's, and its best path is the best of what was measured.
+    Statistics of every row are left as they are: their table is the paper's, and its best path the best of what was measured.
     """
     if statistics.samples < 2 or statistics.evaluated.sum() < FEWEST or statistics.evaluated[1:].all():
         return statistics

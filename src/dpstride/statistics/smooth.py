@@ -2,7 +2,8 @@
 
 Every row has noise of its own, and the best path of a table goes where that happens to be low. The curve is a smoothing spline:
 of all curves the one that bends least and stays as near the rows as their noise lets them be. How much it bends is what is
-likeliest where bends are random and noise is as large as the samples say (REML).
+likeliest where bends are random and noise is as large as the samples say (REML). Where the network itself jumps (another one
+from some t on, a t at which it is wrong, errors that end in zero) curves do not follow, and what noise cannot be is kept.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 KNOTS = 120  # of the spline at most, even in the coordinate; a curve that bends more often is not followed
 FEWEST = 8  # rows without a break between them, in which noise can be told from bends
+FURTHEST = 5.0  # standard deviations of its own noise by which a row is moved at most
+FEW = 0.02  # of the rows that may lie further from their curve; where more do, it is not theirs
 FACTORS = np.exp(np.linspace(-30.0, 30.0, 241))  # of bends over noise that are tried
 
 
@@ -59,4 +62,7 @@ def smooth_values(u: Array, values: Array, units: Array) -> Array:
 
     factor = min(np.median(bends) * FACTORS, key=unlikelihood)
     share = np.concatenate([np.ones(2), factor / (factor + bends)])
-    return np.asarray(basis @ (axes @ (share * found)))
+    beside, reach = basis @ (axes @ (share * found)) - values, FURTHEST * np.sqrt(variance)
+    if (np.abs(beside) > reach).mean() > FEW:
+        return values
+    return np.asarray(values + np.clip(beside, -reach, reach))
