@@ -222,7 +222,10 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
     for sampler in (None, *SAMPLERS):
         own = [cell for other, _, _, cell in cells if sampler in (None, other)]
         rows = [[WORDS[label], *(counted(own, label, measure) for measure in MEASURES)] for label in SCHEDULES[1:]]
-        parts += [f"{'both samplers' if sampler is None else WORDS[sampler]}:", table(["against", *MEASURES.values()], rows)]
+        parts += [
+            f"{'both samplers' if sampler is None else WORDS[sampler]}:",
+            table(["against", *MEASURES.values()], rows),
+        ]
     for measure, words in MEASURES.items():
         scale, rows = SCALE[measure], []
         for sampler, name, K, cell in cells:

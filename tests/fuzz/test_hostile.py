@@ -99,7 +99,11 @@ def test_links_of_a_folder_of_images(tmp_path: Path) -> None:
     (folder / "round").symlink_to(folder)
     os.mkfifo(folder / "pipe.png")
     assert dpstride.read_data(folder).shape == (1, 1, 3, 3)
-    for name, goal in {"nowhere.png": tmp_path / "missing", "circle.png": folder / "circle.png", "device.png": "/dev/zero"}.items():
+    for name, goal in (
+        ("nowhere.png", tmp_path / "missing"),
+        ("circle.png", folder / "circle.png"),
+        ("device.png", "/dev/zero"),
+    ):
         (folder / name).symlink_to(goal)
         with pytest.raises(UnreadableFileError, match=name):
             dpstride.read_data(folder)

@@ -61,10 +61,10 @@ class RunComparison:
     @property
     def sentence(self) -> str:
         """The run with the fewest bits/dim at each number of steps of the table."""
-        best: dict[str, list[int]] = {}
+        best: dict[ComparedRun, list[int]] = {}
         for K in self.budgets:
-            best.setdefault(min(self.runs, key=lambda run: run.curve[K][0]).name, []).append(K)
-        parts = [f"{name} at {', '.join(map(str, budgets))}" for name, budgets in best.items()]
+            best.setdefault(min(self.runs, key=lambda run: run.curve[K][0]), []).append(K)
+        parts = [f"{run.name} at {', '.join(map(str, budgets))}" for run, budgets in best.items()]
         return f"Fewest held-out bits/dim: {'; '.join(parts)} steps."
 
     @property
