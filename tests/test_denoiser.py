@@ -167,9 +167,15 @@ def test_conditioning_that_the_network_does_not_take_is_explained() -> None:
     with pytest.raises(ValueError, match=r"did not take the conditioning .* Drop it if the model is unconditional"):
         Denoiser(zeros, LINEAR)(torch.zeros(2, 1), 1, torch.tensor([3, 1]))
     with pytest.raises(
-        ValueError, match=r"did not take the conditioning .*'label'.* dict of the network's own keywords"
+        ValueError,
+        match=r"did not take the conditioning .*'label'.* dict of the network's own keywords; arrays of a file are named",
     ):
         Denoiser(zeros, LINEAR)(torch.zeros(2, 1), 1, {"label": torch.tensor([3, 1])})
+
+
+def test_a_channel_axis_that_the_network_adds_is_explained() -> None:
+    with pytest.raises(ValueError, match=r"returned \(2, 1, 8\)\. .*give data\[:, None\]"):
+        Denoiser(lambda x, time: x[:, None], LINEAR)(torch.zeros(2, 8), 1)
 
 
 def test_conditioning_that_is_missing_is_explained() -> None:

@@ -62,7 +62,7 @@ def call(
             raise ValueError(
                 f"The network did not take the conditioning that came with the data ({error}). Drop it if the model "
                 "is unconditional (a file with the data alone, or [x for x, _ in data]), or pass a dict of the "
-                "network's own keywords."
+                "network's own keywords; arrays of a file are named as they are."
             ) from error
 
 
@@ -109,6 +109,8 @@ def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
         hint = ""
         if tuple(output.shape) == doubled:
             hint = " Twice the channels look like a learned variance: variance='learned_range'."
+        elif tuple(output.shape) == (shape[0], 1, *shape[1:]):
+            hint = " Does it take samples with a channel axis? Then give data[:, None]."
         raise ValueError(
             f"With variance={variance!r} the network must return {meant}, {expected}, but it returned "
             f"{tuple(output.shape)}.{hint}"

@@ -140,6 +140,21 @@ def test_an_untrained_network_is_called_that(predicts: Any) -> None:
     assert found.changes == ()
 
 
+def test_of_a_network_that_knows_only_means_and_variances_it_is_said_how_it_is_used_best() -> None:
+    """Exact for white data, so untrained beside the Gaussian reference, and yet misused."""
+    data = 0.3 * torch.randn(512, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    f, g = torch.tensor(COSINE.f), torch.tensor(COSINE.g)
+
+    def network(x: Tensor, time: Tensor) -> Tensor:
+        f_t, g_t = f[time + 1][:, None], g[time + 1][:, None]
+        return g_t / (0.09 * f_t**2 + g_t**2) * x
+
+    found = check(Denoiser(network, COSINE, predicts="x0", clip=None), data, data_range="continuous", progress=False)
+    assert found.verdict == "untrained"
+    assert found.tried[0].label == "predicts='eps'"
+    assert f"Of these, predicts='eps' fits it best, by {-found.tried[0].bits_per_dim:.3g} bits/dim." in found.sentence
+
+
 def test_a_network_that_returns_zero_is_called_untrained() -> None:
     found = check(Denoiser(lambda x, time: torch.zeros_like(x), LINEAR), DATA, progress=False)
     assert found.verdict == "untrained"

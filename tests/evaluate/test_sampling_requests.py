@@ -17,6 +17,7 @@ from dpstride import (
     ForwardProcess,
     Schedule,
     even_stride,
+    optimise,
     quadratic_stride,
     sample,
     schedules_from,
@@ -219,6 +220,17 @@ def test_a_denoiser_must_know_its_shape() -> None:
     process = ForwardProcess.linear(8)
     with pytest.raises(ValueError, match="sample shape is not known: pass shape= to Denoiser"):
         sample(Denoiser(Recorder(), process), even_stride(process, 3))
+
+
+def test_a_schedule_tells_the_shape_of_its_samples() -> None:
+    process, data = ForwardProcess.linear(8), torch.zeros(4, 2)
+    schedules = optimise(Denoiser(Recorder(), process, predicts="x0"), data, data_range="continuous", progress=False)
+    fresh = Denoiser(Recorder(), process, predicts="x0")
+    assert sample(fresh, schedules[3], n=5).shape == (5, 2)
+    other = Denoiser(Recorder(), ForwardProcess.cosine(8), predicts="x0")
+    with pytest.raises(ValueError, match="of which that is not a subset"):
+        sample(other, schedules[3])
+    assert other.shape is None  # a schedule of another model says nothing
 
 
 def test_a_schedule_of_another_process_is_refused() -> None:

@@ -63,7 +63,7 @@ class Check:
             return (
                 f"This network knows no more about these data than their means and variances do ({self.area:.2f} against "
                 f"{self.gaussian:.2f} bits/dim), however it is described: it is untrained, was trained on other data, or is "
-                "used in a way that is not among those tried."
+                f"used in a way that is not among those tried.{self._nearest}"
             )
         if self.verdict == "better":
             where = ""
@@ -78,6 +78,13 @@ class Check:
                 f"{self.gain_error:.1g} bits/dim.{where}"
             )
         return f"No other description explains this network better.{self._confirmed}"
+
+    @property
+    def _nearest(self) -> str:
+        """A sentence about the single change that would help most, where one helps and yet too little."""
+        if not self.tried or self.tried[0].bits_per_dim > -3.0 * self.tried[0].standard_error:
+            return ""
+        return f" Of these, {self.tried[0].label} fits it best, by {-self.tried[0].bits_per_dim:.3g} bits/dim."
 
     @property
     def _confirmed(self) -> str:

@@ -302,10 +302,8 @@ def _warnings(
             "others are filled in between them, and standard errors include what that may have changed. `dpstride find "
             "--every-step` scores all of them."
         )
-    why = "The choosing data are too few or too different: use more samples."
-    if "objective" in schedules.options:  # schedules of the ELBO alone do not name one
-        why = "Its paths weigh more than bits/dim, as they were asked to."
-    for stride in COMPARED_STRIDES:
+    elbo = "objective" not in schedules.options  # others need not have fewer bits/dim, as their answer says
+    for stride in COMPARED_STRIDES if elbo else ():
         worse = [
             budget
             for budget in budgets
@@ -314,7 +312,7 @@ def _warnings(
         if worse:
             found.append(
                 f"On held-out data the DP stride is worse than the {stride} stride at {len(worse)} budgets (first K = "
-                f"{worse[0]}). {why}"
+                f"{worse[0]}). The choosing data are too few or too different: use more samples."
             )
     return found
 

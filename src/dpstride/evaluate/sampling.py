@@ -120,7 +120,7 @@ class Chain:
             eta = schedule.eta if chosen == schedule.sampler else 0.0
         rule = samplers.find(chosen)
         samplers.check_eta(eta, chosen)
-        if denoiser.shape is None:
+        if denoiser.shape is None and schedule.shape is None:
             raise ValueError("The sample shape is not known: pass shape= to Denoiser, for example shape=(3, 32, 32).")
         schedule.check_shape(denoiser.shape)
         warn_about_other_clipping(denoiser, schedule)
@@ -128,6 +128,8 @@ class Chain:
         options = resolve_options(denoiser, schedule, variance)
         if rule.takes_variance:
             check_fitted(fitted, variance=options.variance)
+        if denoiser.shape is None:
+            denoiser.shape = schedule.shape  # of the samples that chose it, once nothing else speaks against it
         return cls(
             denoiser=denoiser,
             steps=steps,

@@ -170,8 +170,8 @@ def _pick(arrays: dict[str, Any], path: Path) -> Any:
             return _channels_first(arrays[key]), conditioning
     held = ", ".join(map(repr, sorted(arrays)))[:200] or "no array"
     raise UnreadableFileError(
-        f"{path}: holds {held}, and none is named {', '.join(DATA_KEYS)}. Name the data 'images'; other arrays are passed "
-        "to the network as conditioning under their own names."
+        f"{path}: holds {held}, and none is named {', '.join(DATA_KEYS)}. Name the data 'images', or 'x' "
+        "where they are none; other arrays are passed to the network as conditioning under their own names."
     )
 
 
