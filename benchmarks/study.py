@@ -138,8 +138,8 @@ def summary(name: str) -> str:
     results = StudyResults.load(KEPT / name / "results.json")
     command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
     parts = [
-        f"The figure at the top and this table are of `{name}`, a small network of garments that comes with the package "
-        f"([the zoo](docs/zoo.md)), by `{command}` (seed 0):\n",
+        f"The figure at the top and this table are of `{name}`, a small network trained on Fashion-MNIST that comes with the "
+        f"package ([the zoo](docs/zoo.md)), by `{command}` (seed 0):\n",
         study_tables(results)[0].markdown(),
         f"{results.comparison.sentence()} The standard errors are of images that all strides share: differences between "
         "strides are far more certain than each number. All steps can be worse than few: a network that is poor at the "

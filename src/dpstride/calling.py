@@ -50,8 +50,8 @@ def call(
                     raise
                 raise ValueError(
                     f"The network cannot be called as network(x, time) ({error}). If the model is conditional, give "
-                    "the conditioning with the data, as a pair (x, conditioning); if it takes no time, wrap it: "
-                    "lambda x, time: network(x)."
+                    "the conditioning with the data, as a pair (x, conditioning), and sample with conditioning= "
+                    "(--conditioning); if it takes no time, wrap it: lambda x, time: network(x)."
                 ) from error
         conditioning = copied(conditioning, x.device)
         try:

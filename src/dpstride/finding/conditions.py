@@ -77,8 +77,8 @@ def entries_of(text: str, kind: Kind | None) -> Any:
     found = data[1] if isinstance(data, tuple) else data
     if not isinstance(data, tuple) and not (_is_lone_array(path) and found.ndim == 1):
         raise ValueError(
-            f"--conditioning {text}: these data have no conditioning, only samples. Save arrays of "
-            "conditions beside the samples, under the names of the network's arguments: np.savez('data.npz', x=x, NAME=conditions)."
+            f"--conditioning {text}: these data have no conditioning, only samples. Save the "
+            "conditions beside them, under the names of the network's arguments: np.savez('data.npz', x=x, NAME=conditions)."
         )
     return found if kind is None else _chosen(kind, found, text)
 
