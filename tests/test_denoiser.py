@@ -182,7 +182,9 @@ def test_conditioning_that_is_missing_is_explained() -> None:
     def conditional(x: Tensor, time: Tensor, label: Tensor) -> Tensor:
         return x
 
-    with pytest.raises(ValueError, match=r"cannot be called.*'label'\).*with the data, as a pair \(x, conditioning\), and sample with"):
+    with pytest.raises(
+        ValueError, match=r"cannot be called.*'label'\).*as a pair \(x, conditioning\), and sample with"
+    ):
         Denoiser(conditional, LINEAR)(torch.zeros(2, 1), 1)
 
     def broken(x: Tensor, time: Tensor) -> Tensor:
