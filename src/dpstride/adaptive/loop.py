@@ -134,7 +134,7 @@ def estimate_adaptively(
     few = gathered.batch(0, 256, denoiser.device, denoiser.algebra_dtype)
     data_square = float(few.counted(few.x).flatten(1).square().sum(1).mean())
     evaluate, finish = in_rounds(denoiser, gathered, how)
-    goal = Goal(options, wanted, tolerance, max_steps, band)
+    goal = Goal(options, wanted, tolerance, max_steps, band=band)
     learned = denoiser.variance == LEARNED_RANGE
     return refine(
         denoiser.process, evaluate, goal, data_square, predicts=denoiser.predicts, learned=learned, finish=finish

@@ -51,7 +51,7 @@ def check_command(
 
     loaded = load_model(model, model_options)
     printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
-    samples = read_samples(data, loaded, None, data_range, conditioning)
+    samples = read_samples(data, loaded, data_range=data_range, conditioning=conditioning)
     found = check(
         loaded.denoiser, samples, seed, batch_size, data_range=samples.data_range, progress=not (quiet or as_json)
     )

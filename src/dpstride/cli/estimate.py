@@ -92,7 +92,7 @@ def estimate_command(
     say = printer(quiet or as_json)
     loaded = load_model(model, model_options)
     denoiser = loaded.denoiser
-    gathered = read_samples(data, loaded, samples, data_range, conditioning)
+    gathered = read_samples(data, loaded, samples, data_range=data_range, conditioning=conditioning)
     size = f"T = {denoiser.process.T}, {len(gathered)} samples of shape {gathered.shape} ({describe_source(data)})"
     say("\n".join([f"Model    {model}: {size}", *notes_of(loaded)]))
     identity = identity_of(denoiser, gathered, seed)

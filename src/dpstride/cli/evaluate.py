@@ -73,7 +73,7 @@ def evaluate_command(
         loaded = load_model(model, model_options)
         printer(quiet or as_json)("\n".join([f"Model    {model}", *notes_of(loaded)]))
         denoiser = loaded.denoiser
-        gathered = read_samples(data, loaded, samples, data_range, conditioning)
+        gathered = read_samples(data, loaded, samples, data_range=data_range, conditioning=conditioning)
         curves: dict[str, dict[int, tuple[float, float]]] = {stride: {} for stride in (*COMPARED_STRIDES, BEST)}
         for budget in budgets:
             for stride, curve in curves.items():

@@ -122,7 +122,15 @@ def sample_command(
     if is_masked(schedules):
         unused = tuple(f"--{name}" for name in ("variance", "sampler", "eta", "conditioning", "seconds") if given(name))
         asked = AskedTokens(
-            schedules, budget, stride, count, output, order=order, seed=seed, batch_size=batch_size, unused=unused
+            schedules,
+            budget,
+            stride,
+            count,
+            output=output,
+            order=order,
+            seed=seed,
+            batch_size=batch_size,
+            unused=unused,
         )
         sample_tokens(load_any(model, model_options), asked, as_json=as_json, quiet=quiet)
         return

@@ -89,7 +89,7 @@ def _placed(loaded: LoadedModel) -> LoadedModel:
 
 
 def read_samples(
-    data: Any, model: LoadedModel, samples: int | None, data_range: Any, conditioning: str | None = None
+    data: Any, model: LoadedModel, samples: int | None = None, data_range: Any = None, conditioning: str | None = None
 ) -> Samples:
     """Read DATA as the model takes it: encoded where it works on latents, with the value range that it implies.
 
@@ -185,7 +185,9 @@ def split(asked: Asked, model: LoadedModel, seed: int) -> tuple[Samples, Samples
     """Return the samples that choose the path and those that score it: two data sets, or disjoint parts of one, shuffled."""
 
     def read(data: Any) -> Samples:
-        return read_samples(data, model, None, asked.data_range, asked.conditioning if data is asked.data else None)
+        return read_samples(
+            data, model, data_range=asked.data_range, conditioning=asked.conditioning if data is asked.data else None
+        )
 
     return parts_of(asked, read, seed)
 

@@ -108,7 +108,7 @@ def prepare_asked(
             whole_number(budget, f"Numbers of rounds must be whole numbers from 1 to {length}", 1, length)
     notes = _shared_note(choosing, scoring) if asked.heldout is not None else ()
     run = record(identity_of_run(loaded, (choosing, scoring), how.seed, _options(request)))
-    return MaskedJob(loaded, choosing, scoring, output, request, how=how, record=run, notes=notes, say=say)
+    return MaskedJob(loaded, choosing, scoring, output, request=request, how=how, record=run, notes=notes, say=say)
 
 
 def _options(request: Request) -> dict[str, Any]:
@@ -163,7 +163,9 @@ def _run(job: MaskedJob) -> Found:
     write_text(output / "table.txt", comparison.table(job.request.budgets or ()) + "\n")
     job.doing("Drawing figures and the page")
     files = [
-        write_masked_page(output, SavedMasked(output, schedules, choosing, scoring, comparison, job.record)),
+        write_masked_page(
+            output, SavedMasked(output, schedules, choosing, scoring, comparison=comparison, run=job.record)
+        ),
         *(output / name for name in (RECORD, SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)),
         *save_masked_figures(comparison, schedules, output),
     ]

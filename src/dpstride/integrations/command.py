@@ -60,7 +60,7 @@ def export_command(
     from .masked_export import masked_form
 
     if is_masked(schedules):
-        _write(as_json, target, budget, output, masked_form(MaskedScheduleSet.load(schedules)[budget], target))
+        _write(as_json, target, budget, output, text=masked_form(MaskedScheduleSet.load(schedules)[budget], target))
         return
     if target in OF_TOKENS:
         raise click.UsageError(
@@ -93,10 +93,10 @@ def export_command(
             text = json.dumps(export.sigmas(schedule))
         case _:
             text = export.to_csv(schedule)
-    _write(as_json, target, budget, output, text)
+    _write(as_json, target, budget, output, text=text)
 
 
-def _write(as_json: bool, target: str, budget: int, output: str | None, text: str) -> None:
+def _write(as_json: bool, target: str, budget: int, output: str | None, *, text: str) -> None:
     text = text.rstrip("\n")
     if output is not None:
         write_text(output, text + "\n")

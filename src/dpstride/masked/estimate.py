@@ -114,7 +114,7 @@ class _Work:
             self._check_unchanged(kept)
             nats = self.workers.share_arrays({"nats": nats} if self.workers.main else None)["nats"]
             tokens = self.passes.tokens
-            found = MaskedStatistics(self.process, nats, tokens.sizes, tokens.sequence, self.identity)
+            found = MaskedStatistics(self.process, nats, tokens.sizes, tokens.sequence, identity=self.identity)
             if path is not None and kept is not None:
                 found.save(path)
                 kept.remove()

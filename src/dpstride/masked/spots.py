@@ -66,7 +66,7 @@ def deviation(
             far = abs(now - before) / max(allowed, 1e-300)
             if not far <= 1.0 and (worst is None or not far <= worst[0]):
                 tokens = int(passes.denoiser.process.counts[index])
-                worst = far, Deviation(tokens, int(sample), before, float(now), allowed)
+                worst = far, Deviation(tokens, int(sample), before, float(now), allowed=allowed)
     return None if worst is None else worst[1]
 
 

@@ -146,4 +146,6 @@ def _from_arrays(arrays: Arrays, metadata: dict[str, Any]) -> MaskedStatistics:
         raise ValueError(f"sizes must be whole numbers from 1 to {MOST_TOKENS:,}")
     if not isinstance(metadata["identity"], dict) or not isinstance(metadata["identity"].get("model", {}), dict):
         raise ValueError("its identity must be an object")
-    return MaskedStatistics(process, nats, sizes.astype(np.int64), sequence.astype(np.int64), metadata["identity"])
+    return MaskedStatistics(
+        process, nats, sizes.astype(np.int64), sequence.astype(np.int64), identity=metadata["identity"]
+    )

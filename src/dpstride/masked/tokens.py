@@ -84,7 +84,14 @@ class Tokens:
                 "Leave it out, or shorten its prefix."
             )
         check_conditioning(conditioning, N)
-        return cls(ids, ends, free, np.zeros_like(free), np.arange(N), tensors_in_conditioning(conditioning))
+        return cls(
+            ids,
+            ends,
+            free,
+            np.zeros_like(free),
+            numbers=np.arange(N),
+            conditioning=tensors_in_conditioning(conditioning),
+        )
 
     @classmethod
     def read(cls, data: Any, samples: int | None = None) -> Tokens:

@@ -147,11 +147,11 @@ class Event:
             arena, purse = event._racing_arena(), event._purse()
             heats = event._race(arena, field, base, purse)
             winners = {heat.budget: field.named(heat.winner) for heat in heats}
-            base, variances = event._variance(arena, statistics, base, winners, purse)
+            base, variances = event._variance(arena, statistics, base, winners, purse=purse)
             paths, polished = event._polish(arena, base, winners, purse)
             schedules = event._schedules(base, field, winners, paths)
             pulse.doing("Measuring the winners again")
-            found = event._finish(field, base, schedules, heats, purse)
+            found = event._finish(field, base, schedules, heats, purse=purse)
             return event._write(replace(found, variances=variances, polished=polished))
 
     # --- the parts -----------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Event:
         sampler, most = followed(self.sampling), max(self.budgets)
         if sampler is None:
             return {}
-        found = trajectory_paths(self.denoiser, sampler, self.choosing, most, self.how, self.output)
+        found = trajectory_paths(self.denoiser, sampler, self.choosing, most, how=self.how, folder=self.output)
         return {TRAJECTORY: found}
 
     def _base(self, statistics: Statistics, variance: Variance | None = None) -> ScheduleSet:
@@ -229,7 +229,7 @@ class Event:
         return heats
 
     def _variance(
-        self, arena: Arena, statistics: Statistics, base: ScheduleSet, winners: dict[int, Candidate], purse: Purse
+        self, arena: Arena, statistics: Statistics, base: ScheduleSet, winners: dict[int, Candidate], *, purse: Purse
     ) -> tuple[ScheduleSet, tuple[Heat, ...]]:
         """Schedules to take over from, with the variance that draws the closest samples along the winners' paths."""
         sets: dict[str, ScheduleSet] = {
@@ -238,7 +238,7 @@ class Event:
         if not sets:
             return base, ()
         paths = {K: candidate.path(K) for K, candidate in winners.items()}
-        heats = race_variances(arena, sets, paths, self.wish.race_samples, purse)
+        heats = race_variances(arena, sets, paths, self.wish.race_samples, purse=purse)
         self.say(f"Variance: {closest(heats)} is the closest along the winners' paths, of {', '.join(sets)}")
         return sets[closest(heats)], heats
 
@@ -249,7 +249,7 @@ class Event:
         paths, heats = {}, []
         for K, candidate in winners.items() if self.wish.polish else ():
             start = base.adopt(Schedule(base.process, candidate.path(K)))
-            found, heat = polish(arena, start, candidate.name, self.wish.race_samples, purse)
+            found, heat = polish(arena, start, candidate.name, self.wish.race_samples, purse=purse)
             if found is not start:
                 paths[K] = found.steps
             self.say(f"{K} steps: polishing {'moved' if K in paths else 'did not move'} the path of {candidate.name}")
@@ -271,7 +271,9 @@ class Event:
             provenance={**base.provenance, "race": names, "run": self.record.id},
         )
 
-    def _finish(self, field: Field, base: ScheduleSet, schedules: ScheduleSet, heats: list[Heat], purse: Purse) -> Race:
+    def _finish(
+        self, field: Field, base: ScheduleSet, schedules: ScheduleSet, heats: list[Heat], *, purse: Purse
+    ) -> Race:
         real = self.measure.of_real(self.scoring)
         arena = self._arena(self.scoring, real["features"], self.how.seed + 1)
         elbo = field.named(DEFAULT_OBJECTIVE)
@@ -286,7 +288,7 @@ class Event:
             margin=self.wish.within, say=self.say,
         )  # fmt: skip
         return Race(
-            schedules, tuple(heats), found, self.sampler, self.measure.words,
+            schedules, tuple(heats), found, self.sampler, measure=self.measure.words,
             scale=self.measure.scale, evaluations={"race": purse.spent, "finish": found.evaluations}, notes=self.notes,
             real=real["images"],
         )  # fmt: skip

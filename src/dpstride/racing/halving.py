@@ -158,7 +158,7 @@ def race(arena: Arena, field: Mapping[str, Schedule], rounds: Sequence[int], pur
         assert first is not None
         assert second is not None
         lead = second.minus(first)
-    return Heat(next(iter(field.values())).budget, order[0], tuple(run), lead, stopped)
+    return Heat(next(iter(field.values())).budget, order[0], tuple(run), lead, stopped=stopped)
 
 
 def shared(found: Mapping[str, Discrepancy | None]) -> dict[str, tuple[float, float]]:

@@ -76,4 +76,4 @@ def polish(arena: Arena, start: Schedule, name: str, samples: int, purse: Purse)
     distances = {name: first.distance} | ({name + POLISHED: shot.distance} if moved else {})
     lead = difference(first, shot) if moved else None
     winner = name + POLISHED if moved else name
-    return best, Heat(start.budget, winner, (Round(samples, shared(distances)),), lead, stopped)
+    return best, Heat(start.budget, winner, (Round(samples, shared(distances)),), lead, stopped=stopped)

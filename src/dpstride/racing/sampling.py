@@ -131,13 +131,13 @@ class Own:
 
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
         """The chain along a schedule."""
-        return OwnWalk(denoiser, schedule, check_seed(seed), self.function, self.words)
+        return OwnWalk(denoiser, schedule, check_seed(seed), self.function, name=self.words)
 
     def behaviour(
         self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
     ) -> dict[str, Any]:
         """Record of what it makes of two noises, drawn twice and once alone."""
-        walk = OwnWalk(denoiser, schedule, 0, self.function, self.words)
+        walk = OwnWalk(denoiser, schedule, 0, self.function, name=self.words)
         network = Behaviour.from_dict(identity["behaviour"])
         return {"sampler_behaviour": try_sampler(walk, network, conditioning).to_dict()}
 

@@ -70,7 +70,7 @@ def trajectory_paths(
     paths = None
     if current().main:
         try:
-            paths = _choose(teacher, sampler, data, min(most, teacher.process.T), how, folder)
+            paths = _choose(teacher, sampler, data, min(most, teacher.process.T), how=how, folder=folder)
         except BaseException as error:
             current().fail(error)
             raise

@@ -60,7 +60,9 @@ class SavedMasked:
             compare_masked(schedules, heldout, choosing, shown_budgets(schedules.budgets)), warnings=_warnings(home)
         )
         record = home / "run.json"
-        saved = cls(home, schedules, choosing, heldout, found, Run.load(record) if record.is_file() else None)
+        saved = cls(
+            home, schedules, choosing, heldout, comparison=found, run=Run.load(record) if record.is_file() else None
+        )
         saved.check()
         return saved
 

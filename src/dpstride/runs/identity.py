@@ -53,7 +53,7 @@ def check_identity(
         raise OtherWorkError(f"{where} holds other work: {', '.join(different[:SHOWN])}{more} differ. {remedy}")
     recorded = [name for name in SUBJECTS if name in here]
     for name in recorded:
-        _check_behaviour(where, there.get(name), here[name], remedy, SUBJECTS[name])
+        _check_behaviour(where, there.get(name), here[name], remedy, of=SUBJECTS[name])
     return here | {name: there[name] for name in recorded}
 
 
@@ -65,7 +65,7 @@ def _compared(identity: dict[str, Any]) -> dict[str, Any]:
     return equal
 
 
-def _check_behaviour(where: object, there: Any, here: Any, remedy: str, of: Subject) -> None:
+def _check_behaviour(where: object, there: Any, here: Any, remedy: str, *, of: Subject) -> None:
     try:
         found = Behaviour.from_dict(there)
     except ValueError:

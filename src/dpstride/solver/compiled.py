@@ -41,20 +41,19 @@ def threads() -> int:
 
 
 @cast(Callable[[Callable[..., Any]], Callable[..., None]], intrinsic)
-def relax(typing: Any, L: Any, steps: Any, C: Any, at: Any, new: Any, origin: Any, to: Any) -> Any:
+def relax(typing: Any, L: Any, where: Any, C: Any, new: Any, origin: Any) -> Any:
     """new[to + WIDTH·i + j] = min of itself and C[at + WIDTH·m + j] + L[t + i, s + m] over 0 <= m < count.
 
-    `steps` is (t, s, count); i < ROWS, j < WIDTH; rows past the end of L repeat its last row. Where new falls, `origin` at
-    the same place becomes the start of the stretch of s, STRETCH long, in which it was first met. C, new and origin are flat
-    and apart.
+    `where` is (t, s, count, at, to); i < ROWS, j < WIDTH; rows past the end of L repeat its last row. Where new falls, `origin`
+    at the same place becomes the start of the stretch of s, STRETCH long, in which it was first met. C, new and origin are
+    flat and apart.
     """
     index = types.intp
 
     def build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        arrays = {n: context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 4, 5)}
+        arrays = {n: context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 3, 4)}
         table, source, target, origins = (array.data for array in arrays.values())
-        _, steps, _, at, _, _, to = arguments
-        t, s, count = cgutils.unpack_tuple(builder, steps)
+        t, s, count, at, to = cgutils.unpack_tuple(builder, arguments[1])
         vector = ir.VectorType(ir.DoubleType(), LANES)
         integers = ir.VectorType(t.type, LANES)
         lane_0 = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
@@ -109,4 +108,4 @@ def relax(typing: Any, L: Any, steps: Any, C: Any, at: Any, new: Any, origin: An
                 builder.store(origin, origin_at, align=8)
         return context.get_dummy_value()
 
-    return types.void(L, types.UniTuple(index, 3), C, index, new, origin, index), build
+    return types.void(L, types.UniTuple(index, 5), C, new, origin), build

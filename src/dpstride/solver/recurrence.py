@@ -114,7 +114,7 @@ def _relax_from_below(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> N
             at = starts[b] + WIDTH * s
             for row in range(0, rows, ROWS):
                 to = WIDTH * (TILE * (b - group) + row)
-                relax(L, (tile + row, s, panel_end - s), C=C, at=at, new=new, origin=origin, to=to)
+                relax(L, (tile + row, s, panel_end - s, at, to), C, new, origin=origin)
 
 
 @compiled
@@ -129,7 +129,7 @@ def _finish_tile(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> None:
         from_inside = starts[b] + WIDTH * inside
         for t in range(tile, tile_end, ROWS):
             to = WIDTH * (TILE * (b - group) + t - tile)
-            relax(L, (t, inside, t - inside), C=C, at=from_inside, new=new, origin=origin, to=to)
+            relax(L, (t, inside, t - inside, from_inside, to), C, new, origin=origin)
             for row in range(max(t, lowest_t), min(t + ROWS, tile_end)):
                 at = starts[b] + WIDTH * row
                 found = to + WIDTH * (row - t)
@@ -145,4 +145,4 @@ def _finish_tile(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> None:
                             next_at = starts[b + 1] + WIDTH * row
                             C[next_at], D[next_at] = new[found + j], s
                 # The row just finished is a source for the rest of its ROWS; what this does to itself is not used.
-                relax(L, (t, row, 1), C=C, at=at, new=new, origin=origin, to=to)
+                relax(L, (t, row, 1, at, to), C, new, origin=origin)

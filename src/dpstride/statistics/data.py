@@ -158,10 +158,10 @@ class Samples:
         conditioning = slice_conditioning(self.conditioning, slice(first, last))
         mask = None if self.mask is None else self.mask[first:last].to(device)
         if self.data_range.levels is None:
-            return Batch(values.to(dtype), None, None, conditioning, mask)
+            return Batch(values.to(dtype), None, None, conditioning, mask=mask)
         low_edge, high_edge = values == 0, values == self.data_range.levels - 1
         x = self.data_range.low + values.to(dtype) * self.data_range.step
-        return Batch(x, low_edge, low_edge | high_edge, conditioning, mask)
+        return Batch(x, low_edge, low_edge | high_edge, conditioning, mask=mask)
 
     @property
     def fingerprint(self) -> str:

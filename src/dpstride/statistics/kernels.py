@@ -23,6 +23,7 @@ from .bins import MOMENTS, EvenMesh, GradedMesh
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Mesh = tuple[float, float, Array]  # centre, sigma, and where bins begin
 Function = TypeVar("Function", bound=Callable[..., Any])
 UNIFORM, SIDE = GradedMesh.UNIFORM, GradedMesh.SIDE
 _PER_LOG = 1.0 / math.log(GradedMesh.GROWTH)
@@ -46,7 +47,7 @@ def add_residuals(
     """Moments of the residuals q [n, dims] to ``sums`` [blocks, 2 · bins, MOMENTS], interior bins first."""
 
     def add(part: slice) -> None:
-        _add_residuals(q[part], edge[part], block[part], centre=mesh.centre, sigma=mesh.sigma, begin=_BEGIN, sums=sums)
+        _add_residuals(q[part], edge[part], block[part], _bins_of(mesh), sums=sums)
 
     _share(add, block, threads)
 
@@ -66,7 +67,7 @@ def add_weighted_residuals(
     mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], weights: Array, sums: Array
 ) -> None:
     """The same of residuals [n] with ``weights`` [n], to ``sums`` [2 · bins, MOMENTS]."""
-    _add_weighted_residuals(q, edge, weights, centre=mesh.centre, sigma=mesh.sigma, begin=_BEGIN, sums=sums)
+    _add_weighted_residuals(q, edge, weights, _bins_of(mesh), sums=sums)
 
 
 def add_weighted_fractions(mesh: EvenMesh, fraction: Array, weights: Array, sums: Array) -> None:
@@ -74,10 +75,14 @@ def add_weighted_fractions(mesh: EvenMesh, fraction: Array, weights: Array, sums
     _add_weighted_fractions(fraction, weights, mesh.LIMIT, mesh.width, sums=sums)
 
 
+def _bins_of(mesh: GradedMesh) -> Mesh:
+    return mesh.centre, mesh.sigma, _BEGIN
+
+
 def locate(mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], Array]:
     """Bin of each residual, those of edge levels after the others, and its position in the bin."""
     index, position = np.empty(q.shape, dtype=np.int32), np.empty(q.shape)
-    _locate(q, edge, mesh.centre, sigma=mesh.sigma, begin=_BEGIN, index=index, position=position)
+    _locate(q, edge, _bins_of(mesh), index=index, position=position)
     return index, position
 
 
@@ -98,7 +103,7 @@ def add_products(
     """
 
     def add(part: slice) -> None:
-        _add_products(table, row[part], position[part], fraction[part], limits=limits, block=block[part], sums=sums)
+        _add_products(table, (row[part], position[part]), fraction[part], block[part], limits=limits, sums=sums)
 
     _share(add, block, threads)
 
@@ -131,9 +136,8 @@ def _graded(q: float, centre: float, sigma: float, begin: Array) -> tuple[int, f
 
 
 @_compiled
-def _locate(
-    q: Array, edge: Any, centre: float, sigma: float, begin: Array, index: npt.NDArray[np.int32], position: Array
-) -> None:
+def _locate(q: Array, edge: Any, mesh: Mesh, index: npt.NDArray[np.int32], position: Array) -> None:
+    centre, sigma, begin = mesh
     for i in range(q.shape[0]):
         for d in range(q.shape[1]):
             found, z = _graded(q[i, d], centre, sigma, begin)
@@ -142,7 +146,8 @@ def _locate(
 
 
 @_compiled
-def _add_residuals(q: Array, edge: Any, block: Indices, centre: float, sigma: float, begin: Array, sums: Array) -> None:
+def _add_residuals(q: Array, edge: Any, block: Indices, mesh: Mesh, sums: Array) -> None:
+    centre, sigma, begin = mesh
     for i in range(q.shape[0]):
         of_block = sums[block[i]]
         for d in range(q.shape[1]):
@@ -171,9 +176,8 @@ def _add_fractions(fraction: Array, squared: Array, block: Indices, limit: float
 
 
 @_compiled
-def _add_weighted_residuals(
-    q: Array, edge: Any, weights: Array, centre: float, sigma: float, begin: Array, sums: Array
-) -> None:
+def _add_weighted_residuals(q: Array, edge: Any, weights: Array, mesh: Mesh, sums: Array) -> None:
+    centre, sigma, begin = mesh
     for i in range(q.size):
         index, z = _graded(q[i], centre, sigma, begin)
         to = sums[index + (2 * SIDE if edge[i] else 0)]
@@ -199,13 +203,13 @@ def _add_weighted_fractions(fraction: Array, weights: Array, limit: float, width
 @_compiled
 def _add_products(
     table: Array,
-    row: npt.NDArray[np.int32],
-    position: Array,
+    place: tuple[npt.NDArray[np.int32], Array],
     fraction: Array,
-    limits: tuple[float, float],
     block: Indices,
+    limits: tuple[float, float],
     sums: Array,
 ) -> None:
+    row, position = place
     low, high = limits
     bins, orders, nodes = sums.shape[1:]
     per_bin = bins / (high - low)
@@ -228,9 +232,9 @@ def _add_products(
                 a, b, c, e, f, g = x[first], x[first + 1], x[first + 2], x[first + 3], x[first + 4], x[first + 5]
                 for n in range(nodes):
                     curve[n] += a * v[0, n] + b * v[1, n] + c * v[2, n] + e * v[3, n] + f * v[4, n] + g * v[5, n]
-            place = (fraction[i, d] - low) * per_bin
-            index = min(int(place), bins - 1)
-            w = 2.0 * (place - index) - 1.0
+            at = (fraction[i, d] - low) * per_bin
+            index = min(int(at), bins - 1)
+            w = 2.0 * (at - index) - 1.0
             to = of_block[index]
             previous, current = 1.0, w
             for order in range(orders):
