@@ -24,7 +24,7 @@ _HOME = {
     "StatisticsFileError": "statistics.artefact",
     "Schedule": "schedule",
     "ScheduleSet": "schedule",
-    "ScheduleFileError": "schedule",
+    "ScheduleFileError": "paths",
     "even_stride": "strides",
     "quadratic_stride": "strides",
     "quadratic_ddim_stride": "strides",
@@ -164,6 +164,7 @@ if TYPE_CHECKING:
     from .objectives.step_costs import TrajectoryTable as TrajectoryTable
     from .objectives.trajectory import trajectory_costs as trajectory_costs
     from .objectives.trajectory import trajectory_schedules as trajectory_schedules
+    from .paths import ScheduleFileError as ScheduleFileError
     from .pipeline import find as find
     from .pipeline import optimise as optimise
     from .pipeline import schedules_from as schedules_from
@@ -175,7 +176,6 @@ if TYPE_CHECKING:
     from .report.compare import RunComparison as RunComparison
     from .report.compare import compare_runs as compare_runs
     from .schedule import Schedule as Schedule
-    from .schedule import ScheduleFileError as ScheduleFileError
     from .schedule import ScheduleSet as ScheduleSet
     from .solver import Lines as Lines
     from .solver import Solution as Solution

@@ -1,4 +1,4 @@
-"""Stage 4. Paths as plain grid indices, T … 0: checked, and in the two forms in which files keep them.
+"""Stage 4. Paths as plain grid indices, T … 0: checked, by number of steps, and in the two forms in which files keep them.
 
 They stand apart from schedules because unmasking schedules are paths too, without a process.
 """
@@ -7,12 +7,46 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from .reading.documents import read_json
+from .reading.limits import UnreadableFileError
+
+S = TypeVar("S")
+Entry = tuple[tuple[int, ...], float | None, float | None]  # path, its score (bits/dim or bits/token), standard error
 LISTED = 256  # paths of up to this many steps are listed in the JSON; longer ones are bit masks
+
+
+class ScheduleFileError(ValueError):
+    """A schedule file that cannot be read as one."""
+
+
+class ByBudget(ABC, Generic[S]):
+    """A set with one schedule for every number of steps that it has."""
+
+    entries: Mapping[int, Entry]
+
+    @abstractmethod
+    def __getitem__(self, budget: int) -> S: ...
+
+    def __iter__(self) -> Iterator[S]:
+        return (self[budget] for budget in self.budgets)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, budget: object) -> bool:
+        return budget in self.entries
+
+    @property
+    def budgets(self) -> list[int]:
+        """Numbers of steps, ascending."""
+        return sorted(self.entries)
 
 
 def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
@@ -57,3 +91,45 @@ def path_from_json(entry: Mapping[str, Any], T: int) -> list[int]:
 def finite(value: float | None) -> float | None:
     """A number as files keep it: None where it is not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def entries_to_json(entries: Mapping[int, Entry], score: str) -> list[dict[str, Any]]:
+    """Schedules of a set as files keep them; ``score`` is what their score is called there."""
+    return [
+        {"budget": budget, score: finite(value), "standard_error": finite(error), **path_to_json(path)}
+        for budget, (path, value, error) in sorted(entries.items())
+    ]
+
+
+def entries_from_json(found: Sequence[Mapping[str, Any]], score: str, T: int) -> dict[int, Entry]:
+    """Read what `entries_to_json` wrote, of a grid of T steps."""
+    entries: dict[int, Entry] = {}
+    for entry in found:
+        path = check_path(path_from_json(entry, T), T)
+        if (budget := len(path) - 1) != entry["budget"]:
+            raise ValueError(f"the schedule of budget {entry['budget']!s:.20} has {budget} steps")
+        if budget in entries:
+            raise ValueError(f"it holds two schedules of budget {budget}")
+        entries[budget] = path, finite(entry[score]), finite(entry["standard_error"])
+    if not entries:
+        raise ValueError("it holds no schedule")
+    return entries
+
+
+def read_schedule_file(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:
+    """The JSON object of a file of schedules of this ``kind``."""
+    try:
+        document = read_json(path)
+    except UnreadableFileError as error:
+        raise ScheduleFileError(str(error)) from error
+    found = document.get("format") if isinstance(document, dict) else type(document).__name__
+    if found != kind:
+        raise ScheduleFileError(
+            f"{path}: format {found!r:.80} is not {kind!r}. Name a file of schedules that dpstride wrote."
+        )
+    if (there := document.get("version")) != version:
+        raise ScheduleFileError(
+            f"{path}: version {there!r:.80} of the format is not {version}; write it again with this version of dpstride, "
+            "or read it with the version that wrote it."
+        )
+    return dict(document)

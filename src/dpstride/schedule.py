@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,16 @@ import numpy.typing as npt
 from . import __version__
 from .fitted import Fitted
 from .options import DEFAULT_SAMPLER, GIVEN, Sampler
-from .paths import check_path, finite, path_from_json, path_to_json
+from .paths import (
+    ByBudget,
+    Entry,
+    ScheduleFileError,
+    check_path,
+    entries_from_json,
+    entries_to_json,
+    read_schedule_file,
+)
 from .process import ARRAYS, FACTS, ForwardProcess
-from .reading.documents import read_json
-from .reading.limits import UnreadableFileError
 from .runs.arguments import check_kinds
 from .runs.numbers import looked_up, spans
 from .runs.writing import write_json
@@ -32,10 +38,6 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 FORMAT = "dpstride-schedules"
 FORMAT_VERSION = 1
-
-
-class ScheduleFileError(ValueError):
-    """A schedule file that cannot be read as one."""
 
 
 class Chosen:
@@ -175,11 +177,11 @@ class Schedule(Chosen):
 
 
 @dataclass(frozen=True, eq=False)
-class ScheduleSet(Chosen):
+class ScheduleSet(Chosen, ByBudget[Schedule]):
     """The best schedule of every budget: ``schedules[32]`` is that of 32 steps."""
 
     process: ForwardProcess
-    entries: Mapping[int, tuple[tuple[int, ...], float | None, float | None]]  # budget → steps, bpd, standard error
+    entries: Mapping[int, Entry]  # budget → steps, bpd, standard error
     stride: str = GIVEN
     options: Mapping[str, Any] = field(default_factory=dict)
     fitted: Fitted = field(default_factory=Fitted)
@@ -240,20 +242,6 @@ class ScheduleSet(Chosen):
             provenance=self.provenance,
         )
 
-    def __iter__(self) -> Iterator[Schedule]:
-        return (self[budget] for budget in self.budgets)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, budget: object) -> bool:
-        return budget in self.entries
-
-    @property
-    def budgets(self) -> list[int]:
-        """Budgets, ascending."""
-        return sorted(self.entries)
-
     @property
     def best_budget(self) -> int:
         """The budget of least bits/dim; fewer than all steps when more steps hurt this model."""
@@ -304,43 +292,21 @@ class ScheduleSet(Chosen):
                 **{name: array.tolist() for name, array in process.arrays.items()},
             },
             "fitted": self.fitted.to_json(),
-            "schedules": [self._entry(budget) for budget in self.budgets],
+            "schedules": entries_to_json(self.entries, "bpd"),
         }
         write_json(path, document, indent=None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ScheduleSet:
         """Read what `save` wrote; anything else raises `ScheduleFileError`."""
-        try:
-            document = read_json(path)
-        except UnreadableFileError as error:
-            raise ScheduleFileError(str(error)) from error
-        if not isinstance(document, dict) or (found := document.get("format")) != FORMAT:
-            found = document.get("format") if isinstance(document, dict) else type(document).__name__
-            raise ScheduleFileError(
-                f"{path}: format {found!r:.80} is not {FORMAT!r}. Name a file of schedules that dpstride wrote."
-            )
-        if (version := document.get("version")) != FORMAT_VERSION:
-            raise ScheduleFileError(
-                f"{path}: version {version!r:.80} of the format is not {FORMAT_VERSION}; write it again with this version "
-                "of dpstride, or read it with the version that wrote it."
-            )
+        document = read_schedule_file(path, FORMAT, FORMAT_VERSION)
         try:
             parts = document["process"]
             if parts.keys() != {*FACTS, *ARRAYS}:
                 wrong = sorted({*FACTS, *ARRAYS} ^ parts.keys())
                 raise ValueError(f"the process has too much or too little: {wrong[0]!r:.80}")
             process = ForwardProcess(**parts)
-            entries = {}
-            for entry in document["schedules"]:
-                steps = check_path(path_from_json(entry, process.T), process.T)
-                if len(steps) - 1 != entry["budget"]:
-                    raise ValueError(f"the schedule of budget {entry['budget']} has {len(steps) - 1} steps")
-                if len(steps) - 1 in entries:
-                    raise ValueError(f"it holds two schedules of budget {entry['budget']}")
-                entries[len(steps) - 1] = (steps, finite(entry["bpd"]), finite(entry["standard_error"]))
-            if not entries:
-                raise ValueError("it holds no schedule")
+            entries = entries_from_json(document["schedules"], "bpd", process.T)
             fitted = Fitted.from_json(document["fitted"], process.T)
             options, provenance, stride = document["options"], document["provenance"], document["stride"]
             if not (isinstance(options, dict) and isinstance(provenance, dict) and isinstance(stride, str)):
@@ -348,10 +314,6 @@ class ScheduleSet(Chosen):
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ScheduleFileError(f"{path}: not a valid schedule file ({error!s:.300}). Write it again.") from error
         return cls(process, entries, stride, options, fitted=fitted, provenance=provenance)
-
-    def _entry(self, budget: int) -> dict[str, Any]:
-        steps, bpd, standard_error = self.entries[budget]
-        return {"budget": budget, "bpd": finite(bpd), "standard_error": finite(standard_error), **path_to_json(steps)}
 
 
 def _same_process(one: Schedule | ScheduleSet, other: Schedule | ScheduleSet) -> bool:

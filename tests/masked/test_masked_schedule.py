@@ -104,7 +104,10 @@ def test_files_give_back_what_was_saved(tmp_path: Path) -> None:
         ({"length": -1}, "length must be a number"),
         ({"schedules": []}, "it holds no schedule"),
         ({"schedules": [{"budget": 1, "bits": 1.0, "standard_error": None, "steps": [3, 0]}]}, "must begin with all 4"),
-        ({"schedules": [{"budget": 2, "bits": 1.0, "standard_error": None, "steps": [4, 0]}]}, "of another budget"),
+        (
+            {"schedules": [{"budget": 2, "bits": 1.0, "standard_error": None, "steps": [4, 0]}]},
+            "schedule of budget 2 has 1 steps",
+        ),
         ({"provenance": []}, "provenance an object"),
     ],
 )

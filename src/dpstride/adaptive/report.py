@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ..reading.documents import read_json_object
-from ..reading.limits import UnreadableFileError
+from ..reading.documents import document_of
 from ..reading.types import check_types
 from ..runs.writing import write_json
 
@@ -90,8 +89,6 @@ class AdaptiveReport:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> AdaptiveReport:
         """Read what `to_dict` made."""
-        if document.get("format") != FORMAT:
-            raise ValueError(f"format {document.get('format')!r} is not {FORMAT!r}")
         needed = document["samples_needed"]
         return cls(
             T=int(document["T"]),
@@ -112,16 +109,11 @@ class AdaptiveReport:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AdaptiveReport:
         """Read what `save` wrote."""
-        document = read_json_object(path)
-        try:
+        with document_of(path, FORMAT, "a report that an adaptive estimate wrote") as document:
             report = cls.from_dict(document)
             check_types(report)
             if not report.regret or (report.stopped == "noise") != (report.samples_needed is not None):
                 raise ValueError("it has no regret, or needs samples although noise is not what stopped it")
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise UnreadableFileError(
-                f"{path}: not a report that an adaptive estimate wrote ({error!s:.300})."
-            ) from error
         return report
 
 

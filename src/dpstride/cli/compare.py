@@ -10,19 +10,13 @@ import click
 from ..runs.folder import claimed
 from ..runs.lock import check_free
 from .console import emit
-from .options import output
+from .options import output, target_folder
 from .report import PATIENCE
 
 
 @click.command("compare", short_help="Held-out bits/dim of several runs side by side.")
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to write a page, the table and a figure into.  [default: print the table only]",
-)
+@target_folder("Folder to write a page, the table and a figure into.  [default: print the table only]")
 @output
 def compare_command(folders: tuple[Path, ...], target: Path | None, as_json: bool, quiet: bool) -> None:
     """Held-out bits/dim of several runs side by side, from their saved results: no network pass.

@@ -20,16 +20,10 @@ from .options import (
     checks,
     conditioning_option,
     costs,
-    data_argument,
     dry_run,
-    heldout_option,
-    model_argument,
     model_option,
-    output,
-    output_folder,
-    overwrite,
-    skip_nonfinite,
-    work,
+    run_arguments,
+    run_options,
 )
 from .report import run_of
 
@@ -38,10 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command("find", short_help="The main job: the best schedules of MODEL, chosen on DATA.")
-@model_argument
-@data_argument
-@output_folder
-@heldout_option
+@run_arguments
 @click.option(
     "--samples", type=click.IntRange(min=1), help=f"Samples to choose the path on.  [default: {DEFAULT_SAMPLES}]"
 )
@@ -62,10 +53,7 @@ if TYPE_CHECKING:
 @model_option
 @conditioning_option
 @costs
-@work
-@skip_nonfinite
-@overwrite
-@output
+@run_options
 @claims_folder
 def find_command(
     model: str,

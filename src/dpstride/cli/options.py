@@ -184,6 +184,7 @@ overwrite = click.option(
 output_folder = click.option(
     "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
 )
+run_arguments = options(model_argument, data_argument, output_folder, heldout_option)
 dry_run = click.option(
     "--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected."
 )
@@ -191,6 +192,12 @@ output = options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--quiet", "-q", is_flag=True, help="Print only the result."),
 )
+run_options = options(work, skip_nonfinite, overwrite, output)
+
+
+def target_folder(words: str) -> Callable[[Any], Any]:
+    """The folder to write what was made from other folders."""
+    return click.option("-o", "--output", "target", type=click.Path(file_okay=False, path_type=Path), help=words)
 
 
 def _pairs(values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:

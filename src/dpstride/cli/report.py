@@ -14,7 +14,7 @@ from ..runs.folder import OURS
 from ..runs.lock import Lock, ProgressError, check_free
 from ..runs.writing import remove_leftovers
 from .console import emit
-from .options import output
+from .options import output, target_folder
 
 if TYPE_CHECKING:
     from ..runs.record import Run
@@ -31,13 +31,7 @@ def run_of(model: str, data: str, heldout: str | None, identity: Mapping[str, An
 
 @click.command("report", short_help="Write report.html and figures of DIR again.")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to write them into, for a DIR that is read-only.  [default: DIR]",
-)
+@target_folder("Folder to write them into, for a DIR that is read-only.  [default: DIR]")
 @output
 def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool) -> None:
     """Write report.html, figures and tables of DIR again, from its saved results: no network pass.

@@ -21,17 +21,11 @@ from .expected import in_words
 from .inputs import load_model
 from .options import (
     check_eta,
-    data_argument,
     dry_run,
-    heldout_option,
-    model_argument,
     model_option,
-    output,
-    output_folder,
-    overwrite,
-    skip_nonfinite,
+    run_arguments,
+    run_options,
     variance_and_decoder,
-    work,
 )
 from .report import run_of
 
@@ -46,10 +40,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 
 
 @click.command("study", short_help="The paper's whole evaluation of MODEL.")
-@model_argument
-@data_argument
-@output_folder
-@heldout_option
+@run_arguments
 @click.option(
     "--samples",
     type=click.IntRange(min=2),
@@ -78,10 +69,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
 @dry_run
 @model_option
-@work
-@skip_nonfinite
-@overwrite
-@output
+@run_options
 @claims_folder
 def study_command(
     model: str,

@@ -19,24 +19,18 @@ from .options import (
     Budgets,
     check_eta,
     conditioning_option,
-    data_argument,
     dry_run,
-    heldout_option,
-    model_argument,
     model_option,
     output,
-    output_folder,
     overwrite,
+    run_arguments,
     work,
 )
 from .report import run_of
 
 
 @click.command("tune", short_help="Schedules chosen by measured samples: a race, and its winners measured again.")
-@model_argument
-@data_argument
-@output_folder
-@heldout_option
+@run_arguments
 @click.option(
     "--sampler",
     default=DEFAULT_ODE_SAMPLER,

@@ -17,8 +17,7 @@ import numpy as np
 from ..objectives.elbo import fitted_numbers, heldout_costs
 from ..objectives.step_costs import CostTable
 from ..options import BEST, COMPARED_STRIDES, CostOptions
-from ..reading.documents import read_json_object
-from ..reading.limits import UnreadableFileError
+from ..reading.documents import document_of
 from ..reading.types import check_types
 from ..runs.arguments import check_kinds
 from ..runs.writing import write_json
@@ -119,10 +118,7 @@ class Comparison:
     @classmethod
     def load(cls, path: str | Path) -> Comparison:
         """Read what `save` wrote; anything else raises `UnreadableFileError`."""
-        document = read_json_object(path)
-        if (found := document.pop("format", None)) != FORMAT:
-            raise UnreadableFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; it is not a comparison.")
-        try:
+        with document_of(path, FORMAT, "a comparison that dpstride wrote") as document:
             curves = {stride: _curve(curve, math.inf) for stride, curve in document["curves"].items()}
             comparison = cls(
                 **{
@@ -138,8 +134,6 @@ class Comparison:
             )
             check_types(comparison)
             comparison.check()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UnreadableFileError(f"{path}: not a comparison that dpstride wrote ({error!s:.300}).") from error
         return comparison
 
     def check(self) -> None:

@@ -81,7 +81,7 @@ def fitting_steps(
             f"{min(budgets) * batches * each:.3g} seconds (a pass of {batch:,} takes {each:.3g}), more than {seconds:g}. Allow "
             "more time, or ask for fewer samples."
         )
-    return FittingSteps(max(fitting), seconds, each, batch_size=batch, batches=batches)
+    return FittingSteps(max(fitting), seconds, each, batch=batch, batches=batches)
 
 
 def seconds_of_pass(chain: Chain, count: int, conditioning: Any = None) -> float:

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 PROGRAM = '''\
 """Draws in {budget} steps with diffusers' {scheduler}, along a path that dpstride found."""
 
-import inspect
-
-import torch
-from diffusers import DiffusionPipeline, {scheduler}
+{imports}from diffusers import DiffusionPipeline, {scheduler}
 
 MODEL = "folder-or-hub-id"  # the model that the path was found for
 {name} = {numbers}
@@ -32,6 +29,11 @@ pipeline.scheduler = {scheduler}.from_config(
     pipeline.scheduler.config,
 {settings}
 )
+{draw}images[0].save("sample.png")
+'''
+
+IMPORTS = "import inspect\n\nimport torch\n"
+DRAW = """\
 if "{takes}" in inspect.signature(pipeline.__call__).parameters:
     images = pipeline("a photograph of an astronaut riding a horse", {takes}={name}).images
 else:  # DDPMPipeline and its like take no list
@@ -45,25 +47,10 @@ else:  # DDPMPipeline and its like take no list
             output = unet(scheduler.scale_model_input(x, t), t).sample
             x = scheduler.step(output, t, x).prev_sample
     images = pipeline.numpy_to_pil((x.clamp(-1, 1) / 2 + 0.5).permute(0, 2, 3, 1).numpy())
-images[0].save("sample.png")
-'''
-
-FLOW_PROGRAM = '''\
-"""Draws in {budget} steps with diffusers' {scheduler}, along a path that dpstride found."""
-
-from diffusers import DiffusionPipeline, {scheduler}
-
-MODEL = "folder-or-hub-id"  # the model that the path was found for
-{name} = {numbers}
-
-pipeline = DiffusionPipeline.from_pretrained(MODEL)
-pipeline.scheduler = {scheduler}.from_config(
-    pipeline.scheduler.config,
-{settings}
-)
+"""
+FLOW_DRAW = """\
 images = pipeline("a photograph of an astronaut riding a horse", {takes}={name}, num_inference_steps={budget}).images
-images[0].save("sample.png")
-'''
+"""
 
 # Euler along dx/dt, with the path's times as they are: the scheduler's own shift would move them.
 EULER_FLOW = InDiffusers(
@@ -96,11 +83,12 @@ def diffusers_code(schedule: Schedule, sampler: Sampler | None = None) -> str:
     if form.takes == "sigmas" and not flow:
         timesteps(schedule)  # only a discrete model has a scheduler of this kind
         numbers = [*numbers, 0.0]
-    return (FLOW_PROGRAM if flow else PROGRAM).format(
-        budget=schedule.budget,
+    lists = {"takes": form.takes, "name": form.takes.upper(), "budget": schedule.budget}
+    return PROGRAM.format(
+        **lists,
+        imports="" if flow else IMPORTS,
+        draw=(FLOW_DRAW if flow else DRAW).format(**lists),
         scheduler=form.scheduler,
-        takes=form.takes,
-        name=form.takes.upper(),
         numbers=numbers,
         settings="\n".join(f"    {key}={value}," for key, value in form.settings.items()),
     )

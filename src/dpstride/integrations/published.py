@@ -19,7 +19,7 @@ import numpy as np
 
 from ..options import SAMPLERS
 from ..process import ForwardProcess
-from ..reading.documents import read_json_object
+from ..reading.documents import document_of, read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.types import check_types
 from ..runs.writing import write_json
@@ -153,13 +153,8 @@ class PublishedSchedules:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PublishedSchedules:
         """Read what `save`, or anyone else, wrote; anything else raises `UnreadableFileError`."""
-        document = read_json_object(path)
-        try:
-            if (found := document.pop("format", None)) != FORMAT:
-                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+        with document_of(path, FORMAT, "published schedules") as document:
             return cls(**document)
-        except (ValueError, TypeError) as error:
-            raise UnreadableFileError(f"{path}: not published schedules ({error!s:.300}).") from error
 
 
 def read_schedules(path: str | os.PathLike[str]) -> ScheduleSet | PublishedSchedules:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy.typing as npt
 from ..objectives.step_costs import standard_error
 from ..options import BEST, GIVEN
 from ..solver import solve
-from ..solver.costs import Lines
+from ..solver.costs import Lines, TableOrLines
 from .process import MaskedProcess
 from .schedule import BinomialSchedule, MaskedSchedule, MaskedScheduleSet
 from .statistics import MaskedStatistics
@@ -35,7 +34,7 @@ TABLE = 8192  # counts; samples of different lengths need a table, of half a GB 
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedCosts:
+class MaskedCosts(TableOrLines):
     """Costs of every round on a grid, for `solve`: nats per sequence, from `masked_costs` or `binomial_costs`.
 
     Attributes:
@@ -58,14 +57,6 @@ class MaskedCosts:
     triples: None = None
     pairs_rule: str = ""
     scored: bool = False  # in bits/dim; bits/token are asked for by name
-
-    @cached_property
-    def L(self) -> Array:
-        """The table [T + 1, T + 1]; from lines it is made when first asked for."""
-        if self.table is not None:
-            return self.table
-        assert self.lines is not None
-        return self.lines.table()
 
     def path_bpd(self, path: Sequence[int], cost: float | None = None) -> float:
         """Bits/token of a path of grid indices."""

@@ -9,7 +9,7 @@ independently.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,19 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..options import GIVEN
-from ..paths import check_path, finite, path_from_json, path_to_json
+from ..paths import (
+    ByBudget,
+    Entry,
+    ScheduleFileError,
+    check_path,
+    entries_from_json,
+    entries_to_json,
+    read_schedule_file,
+)
 from ..reading.documents import read_json
 from ..reading.limits import UnreadableFileError
 from ..runs.numbers import looked_up, spans
 from ..runs.writing import write_json
-from ..schedule import ScheduleFileError
 from .process import scale_counts
 
 Integers = npt.NDArray[np.int64]
@@ -135,11 +142,11 @@ def is_masked(path: str | os.PathLike[str]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedScheduleSet:
+class MaskedScheduleSet(ByBudget[MaskedSchedule]):
     """The best schedule of every number of rounds: ``schedules[8]`` is that of 8 rounds."""
 
     length: int
-    entries: Mapping[int, tuple[tuple[int, ...], float | None, float | None]]  # budget → counts, bits/token, error
+    entries: Mapping[int, Entry]  # budget → counts, bits/token, error
     stride: str = GIVEN
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -155,20 +162,6 @@ class MaskedScheduleSet:
         counts, bits, error = self.entries[budget]
         return MaskedSchedule(self.length, counts, self.stride, bits, standard_error=error, provenance=self.provenance)
 
-    def __iter__(self) -> Iterator[MaskedSchedule]:
-        return (self[budget] for budget in self.budgets)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, budget: object) -> bool:
-        return budget in self.entries
-
-    @property
-    def budgets(self) -> list[int]:
-        """Numbers of rounds, ascending."""
-        return sorted(self.entries)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``path`` as JSON, atomically."""
         document = {
@@ -178,42 +171,23 @@ class MaskedScheduleSet:
             "length": self.length,
             "stride": self.stride,
             "provenance": dict(self.provenance),
-            "schedules": [
-                {"budget": budget, "bits": finite(bits), "standard_error": finite(error), **path_to_json(counts)}
-                for budget, (counts, bits, error) in sorted(self.entries.items())
-            ],
+            "schedules": entries_to_json(self.entries, "bits"),
         }
         write_json(path, document, indent=None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MaskedScheduleSet:
         """Read what `save` wrote; anything else raises `ScheduleFileError`."""
-        try:
-            document = read_json(path)
-        except UnreadableFileError as error:
-            raise ScheduleFileError(str(error)) from error
-        found = (document.get("format"), document.get("version")) if isinstance(document, dict) else (None, None)
-        if found != (FORMAT, FORMAT_VERSION):
-            raise ScheduleFileError(
-                f"{path}: format {found[0]!r:.80}, version {found[1]!r:.20}, is not {FORMAT!r}, version {FORMAT_VERSION}. Name "
-                "a file of unmasking schedules that this version wrote."
-            )
+        document = read_schedule_file(path, FORMAT, FORMAT_VERSION)
         try:
             length, stride, provenance = document["length"], document["stride"], document["provenance"]
             if not (
                 isinstance(length, int) and length > 0 and isinstance(stride, str) and isinstance(provenance, dict)
             ):
                 raise ValueError("length must be a number, stride a text and provenance an object")
-            entries = {}
-            for entry in document["schedules"]:
-                schedule = MaskedSchedule(length, check_path(path_from_json(entry, length), length))
-                if schedule.budget != entry["budget"] or schedule.budget in entries:
-                    raise ValueError(
-                        f"the schedule of budget {entry['budget']!r:.20} is of another budget, or a second one"
-                    )
-                entries[schedule.budget] = (schedule.counts, finite(entry["bits"]), finite(entry["standard_error"]))
-            if not entries:
-                raise ValueError("it holds no schedule")
+            entries = entries_from_json(document["schedules"], "bits", length)
+            for counts, *_ in entries.values():
+                MaskedSchedule(length, counts)  # refuses rounds that do not begin with all tokens masked
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ScheduleFileError(f"{path}: not a valid schedule file ({error!s:.300}). Write it again.") from error
         return cls(length, entries, stride, provenance)

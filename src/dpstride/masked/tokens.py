@@ -89,7 +89,7 @@ class Tokens:
             ends,
             free,
             np.zeros_like(free),
-            numbers=np.arange(N),
+            sequence=np.arange(N),
             conditioning=tensors_in_conditioning(conditioning),
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..fitted import Fitted
 from ..options import GIVEN
 from ..process import ForwardProcess
 from ..schedule import Schedule
-from ..solver.costs import Lines
+from ..solver.costs import Lines, TableOrLines
 
 Array = npt.NDArray[np.float64]
 Path = Sequence[int] | npt.NDArray[np.int64]
@@ -27,7 +26,7 @@ NATS = "nats, without the prior"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StepCosts:
+class StepCosts(TableOrLines):
     """Expected cost of every step t → s of a grid, as a table or as lines.
 
     Attributes:
@@ -80,14 +79,6 @@ class StepCosts:
     def T(self) -> int:
         """Number of grid steps."""
         return self.process.T
-
-    @cached_property
-    def L(self) -> Array:
-        """The table [T + 1, T + 1]; from lines it is made when first asked for."""
-        if self.table is not None:
-            return self.table
-        assert self.lines is not None
-        return self.lines.table()
 
     # --- a path --------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..options import DEFAULT_OBJECTIVE, EVEN, STRIDES
-from ..reading.documents import read_json_object
-from ..reading.limits import UnreadableFileError
+from ..reading.documents import document_of
 from ..reading.text import printable
 from ..reading.types import check_types
 from ..runs.writing import write_json
@@ -209,10 +208,8 @@ class Race:
         Answer and findings are made anew from the numbers. A file that is damaged, or not of these schedules, raises
         `UnreadableFileError`.
         """
-        document = read_json_object(path)
-        try:
-            if (found := document.get("format")) != FORMAT:
-                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+        what = "a race that `dpstride tune` wrote beside these schedules"
+        with document_of(path, FORMAT, what, "Run it again: what it drew is kept.") as document:
             race = cls(
                 schedules,
                 tuple(Heat.from_dict(heat) for heat in document["heats"]),
@@ -223,11 +220,6 @@ class Race:
                 polished=tuple(Heat.from_dict(heat) for heat in document.get("polished", ())),
             )
             race.check()
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise UnreadableFileError(
-                f"{path}: not a race that `dpstride tune` wrote beside these schedules ({error!s:.300}). Run it again: "
-                "what it drew is kept."
-            ) from error
         return race
 
     def check(self) -> None:

@@ -6,8 +6,10 @@ in a file that this package, diffusers or transformers writes, and each breaks a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,22 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise UnreadableFileError(f"{path}: holds a JSON {type(document).__name__}, not an object. Write it again.")
     return document
+
+
+@contextlib.contextmanager
+def document_of(path: str | os.PathLike[str], kind: str, what: str, remedy: str = "") -> Iterator[dict[str, Any]]:
+    """What a JSON file of the format ``kind`` holds besides its name.
+
+    A file of another format, and whatever the block does not find as it must be, raises `UnreadableFileError`: it is not
+    ``what`` it should be.
+    """
+    document = read_json_object(path)
+    try:
+        if (found := document.pop("format", None)) != kind:
+            raise ValueError(f"format {found!r:.80} is not {kind!r}")
+        yield document
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise UnreadableFileError(f"{path}: not {what} ({error!s:.300}).{remedy and ' '}{remedy}") from error
 
 
 def _refuse_constant(text: str) -> Any:

@@ -24,7 +24,7 @@ from ..runs.writing import write_text
 from .figures import STYLES, save_figure
 from .front import COLOURS
 from .page.saved import Saved
-from .page.write import NAME, POLICY, part, source_hash
+from .page.write import NAME, part, whole
 
 LINES = ("-", "--", "-.", ":")
 TOLERANCE = 0.1  # bits/dim within which steps are enough, as in the answer of a run
@@ -139,10 +139,7 @@ class RunComparison:
             + "</tr>"
             for label, cells, errors in body
         ]
-        style = f"{part('page.css')}\n{part('compare.css')}"
-        return Template(part("compare.html")).substitute(
-            policy=html.escape(f"{POLICY}; style-src {source_hash(style)}", quote=True),
-            style=style,
+        main = Template(part("compare.html")).substitute(
             sentence=html.escape(self.sentence),
             head="".join(f'<th scope="col">{cell}</th>' for cell in ["run", *head[1]]),
             rows="\n".join(lines),
@@ -150,6 +147,7 @@ class RunComparison:
             models="\n".join(map(_facts, self.runs)),
             notes="\n".join(f"<li>{html.escape(printable(note, 600))}</li>" for note in self.notes),
         )
+        return whole("Runs side by side", main, ("page.css", "compare.css"))
 
 
 def compare_runs(folders: Sequence[str | Path]) -> RunComparison:

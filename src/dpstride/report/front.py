@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..reading.documents import read_json_object
-from ..reading.limits import UnreadableFileError
+from ..reading.documents import document_of
 from ..reading.types import check_types
 from ..runs.writing import write_json
 from .figures import write_figure
@@ -54,10 +53,7 @@ class Front:
     @classmethod
     def load(cls, path: str | Path) -> Front:
         """Read what `save` wrote."""
-        document = read_json_object(path)
-        try:
-            if (found := document.get("format")) != FORMAT:
-                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+        with document_of(path, FORMAT, "a trade-off that `dpstride find` wrote") as document:
             budgets = {
                 int(K): tuple(FrontPoint(**{**point, "steps": tuple(point["steps"])}) for point in points)
                 for K, points in document["front"].items()
@@ -68,10 +64,6 @@ class Front:
                 raise ValueError("it has no budgets, or one without paths")
             if any(point.trajectory_cost < 0.0 for points in budgets.values() for point in points):
                 raise ValueError("a trajectory cost is below 0")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UnreadableFileError(
-                f"{path}: not a trade-off that `dpstride find` wrote ({error!s:.300})."
-            ) from error
         return front
 
     def draw(self, folder: str | Path) -> list[Path]:

@@ -28,7 +28,7 @@ from .page.pack import pack
 from .page.write import NAME, Layout, page_text
 
 FORMAT = "dpstride-masked-page-1"
-LAYOUT = Layout("masked.html", ("masked.js",), ("masked.css",), unit="bits/token")
+LAYOUT = Layout("masked.html", ("masked.js",), ("masked.css",), unit="bits/token", step="round")
 CAVEAT = "Bits/token are those of tokens revealed in random order; for an order by confidence, judge the samples."
 
 

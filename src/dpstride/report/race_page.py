@@ -23,7 +23,7 @@ from ..runs.folder import RACE, RECORD, SCHEDULES
 from ..runs.record import Run
 from ..runs.writing import write_text
 from ..schedule import ScheduleSet
-from .page.document import TEXT, noise_grid, path_masks
+from .page.document import TEXT, facts_of, noise_grid, path_masks
 from .page.pack import pack
 from .page.pictures import grid_picture
 from .page.write import NAME, Layout, page_text
@@ -87,12 +87,7 @@ def race_document(saved: SavedRace) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "title": printable(saved.model.get("name", "model"), TEXT),
-        "process": {
-            "name": printable(process.name, TEXT),
-            "kind": process.kind,
-            "T": process.T,
-            "originT": process.origin_T,
-        },
+        "process": facts_of(process),
         "caveat": _caveat(race),
         "dropped": 0,
         "budgets": pack(budgets, "u4"),

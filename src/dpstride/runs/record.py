@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..options import DEFAULT_OBJECTIVE
-from ..reading.documents import read_json_object
-from ..reading.limits import UnreadableFileError
+from ..reading.documents import document_of
 from ..reading.types import check_types
 from .identity import run_id
 from .writing import write_json
@@ -111,15 +110,10 @@ class Run:
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Read what `save` wrote."""
-        document = read_json_object(path)
-        try:
-            if (found := document.pop("format", None)) != FORMAT:
-                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+        with document_of(path, FORMAT, "a record of a run that dpstride wrote") as document:
             named = document.pop("run", None)
             run = cls(**document)
             check_types(run)
             if named != run.id:
                 raise ValueError(f"it is called {named!r:.80}, and is {run.id!r}")
-        except (ValueError, TypeError) as error:
-            raise UnreadableFileError(f"{path}: not a record of a run that dpstride wrote ({error!s:.300}).") from error
         return run

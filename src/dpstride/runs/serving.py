@@ -76,11 +76,17 @@ def hand_over(function: Callable[[], R]) -> Callable[[], R]:
 
 
 def served(
-    compute: Callable[[U], R], units: Iterable[U], stop: Callable[[], None] = lambda: None
+    compute: Callable[[U], R],
+    units: Iterable[U],
+    stop: Callable[[], None] = lambda: None,
+    *,
+    at_once: int = AT_ONCE,
+    hands_over: bool = True,
 ) -> Generator[tuple[U, R], None, None]:
-    """Units with their results as they are finished, `AT_ONCE` of them in threads whose calls are made by this one.
+    """Units with their results as they are finished, ``at_once`` of them in threads whose calls are made by this one.
 
-    One more is asked for than there are threads, so that none of them waits for its next one.
+    One more is asked for than there are threads, so that none of them waits for its next one. Unless ``hands_over``, threads
+    make their calls themselves.
 
     Whatever is raised, here or there, and wherever the caller leaves off, no thread is left behind.
     """
@@ -91,15 +97,15 @@ def served(
 
     def begin() -> None:
         torch.set_num_threads(1)  # of each operation; torch keeps that number per thread
-        _here.server = server
+        _here.server = server if hands_over else None
 
     threads = torch.get_num_threads()
     try:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="dpstride-units", initializer=begin) as pool:
+        with ThreadPoolExecutor(at_once, thread_name_prefix="dpstride-units", initializer=begin) as pool:
             try:
                 left = iter(units)
                 while True:
-                    for unit in itertools.islice(left, AT_ONCE + 1 - len(running)):
+                    for unit in itertools.islice(left, at_once + 1 - len(running)):
                         future = pool.submit(compute, unit)
                         running[future] = unit
                         future.add_done_callback(server.events.put)

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from .identity import check_identity
@@ -228,36 +226,11 @@ def in_threads(
     """
     if hands_over:
         yield from served(compute, units, stop)
-        return
-    if at_once == 1 or len(units) < 2:
+    elif at_once > 1 and len(units) > 1:
+        yield from served(compute, units, stop, at_once=at_once, hands_over=False)
+    else:
         for unit in units:
             yield unit, compute(unit)
-        return
-    import torch
-
-    threads = torch.get_num_threads()
-    running: dict[Future[Arrays], U] = {}
-    try:
-        # One thread for each operation of a unit; torch keeps that number per thread.
-        with ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                left = iter(units)
-                while True:
-                    for unit in itertools.islice(left, at_once + 1 - len(running)):  # one is ready when another ends
-                        running[pool.submit(compute, unit)] = unit
-                    if not running:
-                        break
-                    finished = wait(running, return_when=FIRST_COMPLETED).done
-                    for future in [each for each in running if each in finished]:
-                        yield running.pop(future), future.result()
-            except BaseException:
-                stop()
-                raise
-            finally:
-                for future in running:
-                    future.cancel()
-    finally:
-        torch.set_num_threads(threads)
 
 
 _joined = Workers()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +50,21 @@ class Lines:
         for t in range(1, self.T + 1):
             L[t, :t] = self.costs(np.full(t, t), np.arange(t))
         return L
+
+
+class TableOrLines:
+    """Costs that are kept in one of the two forms."""
+
+    table: Floats | None
+    lines: Lines | None
+
+    @cached_property
+    def L(self) -> Floats:
+        """The table [T + 1, T + 1]; from lines it is made when first asked for."""
+        if self.table is not None:
+            return self.table
+        assert self.lines is not None
+        return self.lines.table()
 
 
 class Costs(Protocol):

@@ -12,8 +12,7 @@ from typing import Any
 from .. import __version__, samplers
 from ..evaluate.ablation import Ablation
 from ..evaluate.comparison import Comparison
-from ..reading.documents import read_json_object
-from ..reading.limits import UnreadableFileError
+from ..reading.documents import document_of
 from ..reading.types import check_types
 from ..runs.writing import write_text
 from .agreement import Agreement
@@ -145,10 +144,7 @@ class StudyResults:
     @classmethod
     def load(cls, path: str | Path) -> StudyResults:
         """Read what `save` wrote."""
-        try:
-            document = read_json_object(path)
-            if (found := document.pop("format")) != FORMAT:
-                raise ValueError(f"format {found!r:.80} is not {FORMAT!r}")
+        with document_of(path, FORMAT, "results that `dpstride study` wrote") as document:
             document["curves"] = {
                 stride: {
                     budget: (bpd, math.nan if error is None else error)
@@ -168,10 +164,6 @@ class StudyResults:
             results = cls(**document)
             check_types(results)
             results.check()
-        except UnreadableFileError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UnreadableFileError(f"{path}: not results that `dpstride study` wrote ({error!s:.300}).") from error
         return results
 
 

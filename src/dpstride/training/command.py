@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from dpstride.options import TRAINING_OBJECTIVES
 from dpstride.reading.text import printable
-from dpstride.training.console import print_result, record_printer, typed_command
+from dpstride.training.console import in_words, print_result, run_options, shown, typed_command
 from dpstride.training.masked.command import masked_command
 
 if TYPE_CHECKING:
@@ -52,12 +51,7 @@ def train_command() -> None:
 @click.option("--flip", is_flag=True, help="Mirror every image left to right half of the time.")
 @click.option("--loss-aware", is_flag=True, help="Draw t where the loss is large; the objective stays the same.")
 @click.option("--from", "warm_start", type=click.Path(path_type=Path), help="Folder of a model to start from.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
-@click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
-@click.option("--tensorboard", is_flag=True, help="Write the log into OUTPUT/tensorboard too, for TensorBoard.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
+@run_options
 def images_command(
     objective: str,
     output: Path,
@@ -85,9 +79,6 @@ def images_command(
       dpstride train simple -o runs/fashion-simple
       dpstride train hybrid -o runs/mine --data photos/ --flip --steps 50000 --cooldown 5000
     """
-    import torch
-
-    from dpstride.denoiser import NonFiniteError
     from dpstride.runs.entries import check_entries
     from dpstride.runs.lock import Lock
     from dpstride.training.checkpoint import load_checkpoint
@@ -96,11 +87,9 @@ def images_command(
     from dpstride.training.settings import TrainingSettings
     from dpstride.training.train import WRITTEN, Run, train
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     widths = None if channels is None else _whole_numbers(channels, "24,48,64")
     heights = None if attention is None else () if attention == "none" else _whole_numbers(attention, "16,8, or none")
-    try:
+    with in_words(threads):
         if classes is not None and labels is None:
             raise ValueError("--classes is of class-conditional models: name the labels of DATA with --labels.")
         check_tensorboard(tensorboard, export_only)
@@ -134,14 +123,9 @@ def images_command(
                 held_out=followed,
                 warm_start=warm_start,
                 command=command,
-                progress=False if quiet else None,
-                report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
+                **shown(quiet, settings.steps),
                 tensorboard=tensorboard,
             )
-    except NonFiniteError as error:
-        raise click.ClickException(str(error)) from error
-    except (ValueError, FileNotFoundError) as error:
-        raise click.UsageError(str(error)) from error
     print_result(folder, output, as_json)
 
 

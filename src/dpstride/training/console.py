@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from dpstride.cli.options import options, output
 from dpstride.reading.text import printable
 
 NEUTRAL = ("export_only", "as_json", "quiet", "tensorboard")
@@ -24,6 +27,40 @@ def print_result(folder: Path, output: Path, as_json: bool) -> None:
         click.echo(json.dumps({"model": str(folder), **(last[0] if last else {})}))
     else:
         click.echo("".join(f"{printable(folder)}: {_words(record)}" for record in last) or printable(folder))
+
+
+run_options = options(
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+    click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]"),
+    click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further."),
+    click.option("--tensorboard", is_flag=True, help="Write the log into OUTPUT/tensorboard too, for TensorBoard."),
+    output,
+)
+
+
+@contextlib.contextmanager
+def in_words(threads: int | None) -> Iterator[None]:
+    """Train on so many CPU threads, torch's own choice if None; errors of user or network end the verb in words."""
+    import torch
+
+    from dpstride.denoiser import NonFiniteError
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    except NonFiniteError as error:
+        raise click.ClickException(str(error)) from error
+    except (ValueError, FileNotFoundError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def shown(quiet: bool, steps: int) -> dict[str, Any]:
+    """How training shows its progress: as a bar on a terminal, else as lines; not at all if ``quiet``."""
+    return {
+        "progress": False if quiet else None,
+        "report": None if quiet or sys.stderr.isatty() else record_printer(steps),
+    }
 
 
 def record_printer(steps: int) -> Callable[[dict[str, Any]], None]:

@@ -167,3 +167,28 @@ function fillTable(table, head, rows) {
   table.tBodies[0].replaceChildren(...rows.map((cells) => element('tr', {},
     ...cells.map((text, i) => (i ? element('td', {}, text) : element('th', {scope: 'row'}, text))))));
 }
+
+// Paths as marks on lanes, [{stride, label, name, path}], the chosen one first; `at` is where on the axis a point of a path
+// stands, from 0 to 1, `marks` are those of the axis for a number of pixels, and `describe` says what a point is.
+function drawLanes(lanes, {left, words, at, marks, title, describe}) {
+  const narrow = $('path').clientWidth < 520;
+  const height = narrow ? 42 : 34;
+  const plot = frame($('path'), lanes.length * height + 52, {left: narrow ? 12 : left, right: 16, top: 4, bottom: 42}, words);
+  const along = linear(0, 1, plot.left, plot.right);
+  const x = (point) => round(along(at(point)));
+  lanes.forEach(({stride, label: text, path}, row) => {
+    const middle = plot.top + height * row + (narrow ? 29 : 14);
+    const half = (stride === 'dp' ? 12 : 7.5) - (narrow ? 2 : 0);
+    const label = narrow ? {x: plot.left, y: middle - 15} : {x: plot.left - 12, y: middle + 4, 'text-anchor': 'end'};
+    plot.svg.append(shape('text', {...label, class: 'row'}, text),
+      shape('path', {class: 'lane', d: `M${plot.left} ${middle}H${plot.right}`}),
+      shape('path', {class: `marks ${stride}`, d: path.map((point) => `M${x(point)} ${middle - half}v${2 * half}`).join('')}));
+  });
+  axisBelow(plot, marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: along(where), label})), title(narrow));
+  onPoint(plot, (px, py) => {
+    const row = Math.min(lanes.length - 1, Math.max(0, Math.floor((py - plot.top) / height)));
+    const {name, path} = lanes[row];
+    const nearest = path.reduce((best, point) => (Math.abs(x(point) - px) < Math.abs(x(best) - px) ? point : best), path[0]);
+    showTip(plot, x(nearest), py, [element('strong', {}, name), describe(nearest)]);
+  }, () => {});
+}

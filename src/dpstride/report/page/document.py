@@ -62,12 +62,7 @@ def _document(saved: Saved, budgets: Sequence[int]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "title": printable(comparison.model["name"], TEXT),
-        "process": {
-            "name": printable(process.name, TEXT),
-            "kind": process.kind,
-            "T": process.T,
-            "originT": process.origin_T,
-        },
+        "process": facts_of(process),
         "answer": None if saved.answer is None else printable(saved.answer, 2 * TEXT),
         "caveat": caveat(schedules.options),
         "dropped": len(schedules.budgets) - len(budgets),
@@ -101,6 +96,11 @@ def columns(curve: Mapping[int, tuple[float, float]], budgets: Sequence[int]) ->
 
 
 # --- grid and paths ---------------------------------------------------------------------------------------------------
+
+
+def facts_of(process: ForwardProcess) -> dict[str, Any]:
+    """Names and sizes of a process."""
+    return {"name": printable(process.name, TEXT), "kind": process.kind, "T": process.T, "originT": process.origin_T}
 
 
 def noise_grid(process: ForwardProcess) -> dict[str, Any]:

@@ -10,34 +10,19 @@ const share = (count) => `${Number((100 * count / report.T).toPrecision(3))} %`;
 const countsOf = () => STRIDES.filter((rule) => rule === 'dp' || report.otherPaths[rule])
   .map((rule) => [rule, rule === 'dp' ? state.path : pathAt(report, state.place, report.otherPaths[rule])]);
 
-function shareAxis(plot) {
-  const marks = ticks(0, 1, (plot.right - plot.left) / 80);
-  return marks.map((value) => ({at: linear(0, 1, plot.left, plot.right)(value), label: `${Math.round(100 * value)} %`}));
-}
+const shareMarks = (count) => ticks(0, 1, count).map((value) => ({at: value, label: `${Math.round(100 * value)} %`}));
 
 const shareTitle = (narrow) => (narrow ? '← text · masked tokens' : '← text · share of masked tokens · all masked →');
 
 function drawShares() {
-  const narrow = $('path').clientWidth < 520;
-  const height = narrow ? 42 : 32;
-  const lanes = countsOf();
-  const plot = frame($('path'), lanes.length * height + 52, {left: narrow ? 12 : 112, right: 16, top: 4, bottom: 42},
-    `Shares of masked tokens at which ${stepsInWords(state.budget)} begin, for each schedule`);
-  const x = linear(0, report.T, plot.left, plot.right);
-  lanes.forEach(([rule, counts], row) => {
-    const middle = plot.top + height * row + (narrow ? 29 : 14);
-    const half = (rule === 'dp' ? 11 : 7.5) - (narrow ? 2 : 0);
-    const label = narrow ? {x: plot.left, y: middle - 15} : {x: plot.left - 12, y: middle + 4, 'text-anchor': 'end'};
-    plot.svg.append(shape('text', {...label, class: 'row'}, report.names[rule]),
-      shape('path', {class: 'lane', d: `M${plot.left} ${middle}H${plot.right}`}),
-      shape('path', {class: `marks ${rule}`, d: counts.map((count) => `M${round(x(count))} ${middle - half}v${2 * half}`).join('')}));
+  drawLanes(countsOf().map(([rule, path]) => ({stride: rule, label: report.names[rule], name: report.names[rule], path})), {
+    left: 112,
+    words: `Shares of masked tokens at which ${stepsInWords(state.budget)} begin, for each schedule`,
+    at: (count) => count / report.T,
+    marks: shareMarks,
+    title: shareTitle,
+    describe: (count) => `${grouped(count)} of ${grouped(report.T)} masked, ${share(count)}`,
   });
-  axisBelow(plot, shareAxis(plot), shareTitle(narrow));
-  onPoint(plot, (px, py) => {
-    const [rule, counts] = lanes[Math.min(lanes.length - 1, Math.max(0, Math.floor((py - plot.top) / height)))];
-    const nearest = counts.reduce((best, count) => (Math.abs(x(count) - px) < Math.abs(x(best) - px) ? count : best), counts[0]);
-    showTip(plot, x(nearest), py, [element('strong', {}, report.names[rule]), `${grouped(nearest)} of ${grouped(report.T)} masked, ${share(nearest)}`]);
-  }, () => {});
 }
 
 // Bars of the best schedule; where there are more rounds than pixels, neighbouring ones are one bar.
@@ -84,7 +69,7 @@ function drawProfile() {
   plot.svg.append(shape('path', {class: 'paid', d: `M${round(x(report.T))} ${plot.bottom}L${lineThrough(corners).slice(1)}V${plot.bottom}Z`}),
     shape('path', {class: 'paid-line', d: lineThrough(corners)}),
     shape('path', {class: 'profile', d: lineThrough(Array.from(counts, (t, i) => [x(t), y(bits[i])]))}));
-  axisBelow(plot, shareAxis(plot), shareTitle(narrow));
+  axisBelow(plot, shareMarks((plot.right - plot.left) / 80).map(({at, label}) => ({at: x(at * report.T), label})), shareTitle(narrow));
   onPoint(plot, (px, py) => {
     const t = Math.min(report.T, Math.max(1, Math.round(x.invert(px))));
     showTip(plot, x(t), py, [element('strong', {}, `${grouped(t)} of ${grouped(report.T)} masked`), `${fixed(bitsAt(t))} bits for each of them`]);

@@ -38,27 +38,14 @@ const describeLevel = (report, index) => `index ${grouped(index)}, time ${level(
 
 // --- the path --------------------------------------------------------------------------------------------------------
 
-// Paths as marks on lanes: [{stride, label, name, path}], the chosen one first.
+// Paths on the noise axis, [{stride, label, name, path}], the chosen one first.
 function drawPath(report, state, lanes) {
-  const narrow = $('path').clientWidth < 520;
-  const height = narrow ? 42 : 34;
-  const plot = frame($('path'), lanes.length * height + 52, {left: narrow ? 12 : 84, right: 16, top: 4, bottom: 42},
-    `Grid indices visited by ${stepsInWords(state.budget)} of ${lanes.map(({name}) => name).join(', ')}`);
-  const x = linear(0, 1, plot.left, plot.right);
-  const at = (index) => round(x(state.axis.position[index]));
-  lanes.forEach(({stride, label: text, path}, row) => {
-    const middle = plot.top + height * row + (narrow ? 29 : 14);
-    const half = (stride === 'dp' ? 12 : 7.5) - (narrow ? 2 : 0);
-    const label = narrow ? {x: plot.left, y: middle - 15} : {x: plot.left - 12, y: middle + 4, 'text-anchor': 'end'};
-    plot.svg.append(shape('text', {...label, class: 'row'}, text),
-      shape('path', {class: 'lane', d: `M${plot.left} ${middle}H${plot.right}`}),
-      shape('path', {class: `marks ${stride}`, d: path.map((index) => `M${at(index)} ${middle - half}v${2 * half}`).join('')}));
+  drawLanes(lanes, {
+    left: 84,
+    words: `Grid indices visited by ${stepsInWords(state.budget)} of ${lanes.map(({name}) => name).join(', ')}`,
+    at: (index) => state.axis.position[index],
+    marks: state.axis.marks,
+    title: (narrow) => noiseTitle(state, narrow),
+    describe: (index) => describeLevel(report, index),
   });
-  axisBelow(plot, state.axis.marks((plot.right - plot.left) / 80).map(({at: where, label}) => ({at: x(where), label})), noiseTitle(state, narrow));
-  onPoint(plot, (px, py) => {
-    const row = Math.min(lanes.length - 1, Math.max(0, Math.floor((py - plot.top) / height)));
-    const {name, path} = lanes[row];
-    const nearest = path.reduce((best, index) => (Math.abs(at(index) - px) < Math.abs(at(best) - px) ? index : best), path[0]);
-    showTip(plot, at(nearest), py, [element('strong', {}, name), describeLevel(report, nearest)]);
-  }, () => {});
 }

@@ -1,4 +1,4 @@
-"""Template, style, script and document → one HTML file.
+"""Templates, style, script and document → one HTML file.
 
 Text of others (names of models, messages) reaches the page in two ways only: inside the JSON document, where <, > and &
 are written as escapes, and which the script shows as text, never as markup; and as escaped text for readers without
@@ -12,7 +12,7 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -34,7 +34,8 @@ SHARED = ("data.js", "charts.js", "budgets.js")  # scripts of every page
 class Layout:
     """Files that make a page of one kind of results: its main part, and styles and scripts besides the shared ones.
 
-    ``unit`` is what scores are in, and ``scores`` the scripts that show them.
+    ``unit`` is what scores are in, ``scores`` the scripts that show them, ``step`` what a budget counts, and ``more`` what the
+    hint on its keys goes on with.
     """
 
     main: str
@@ -42,9 +43,15 @@ class Layout:
     styles: tuple[str, ...] = ()
     unit: str = "bits/dim"
     scores: tuple[str, ...] = ("curves.js", "scores.js")
+    step: str = "step"
+    more: str = ""
 
 
-GAUSSIAN = Layout("page.html", ("noise.js", "forms.js", "paths.js", "figures.js", "page.js"))
+GAUSSIAN = Layout(
+    "page.html",
+    ("noise.js", "forms.js", "paths.js", "figures.js", "page.js"),
+    more=' <a href="#words">What the words mean</a>',
+)
 
 
 def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
@@ -56,22 +63,35 @@ def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
 
 def page_text(document: Mapping[str, Any], sentence: str, table: str, layout: Layout = GAUSSIAN) -> str:
     """The whole page; ``sentence`` and ``table`` are for readers without scripts."""
-    style = "\n".join(map(part, ("page.css", *layout.styles)))
-    script = (
-        "(() => {\n'use strict';\n" + "\n".join(map(part, (*SHARED, *layout.scores, *layout.scripts))) + "\n})();\n"
+    step = layout.step
+    main = Template(part(layout.main)).substitute(
+        control=Template(part("control.html")).substitute(
+            step=step, steps=f"{step}s", Steps=f"{step}s".capitalize(), more=layout.more
+        ),
+        path_heading=part("path-heading.html"),
+        provenance=part("provenance.html"),
     )
-    policy = f"{POLICY}; style-src {source_hash(style)}; script-src {source_hash(script)}"
-    return Template(part("frame.html")).substitute(
-        main=part(layout.main),
+    scripts = "\n".join(map(part, (*SHARED, *layout.scores, *layout.scripts)))
+    script = f"(() => {{\n'use strict';\n{scripts}\n}})();\n"
+    body = Template(part("frame.html")).substitute(
+        main=main,
         unit=layout.unit,
         title=html.escape(str(document["title"])),
-        policy=html.escape(policy, quote=True),
-        style=style,
         script=script,
         document=_json(document),
         sentence=html.escape(printable_lines(sentence)),
         caveat=html.escape(str(document["caveat"])),
         table=html.escape(printable_lines(table)),
+    )
+    return whole(str(document["title"]), body, ("page.css", *layout.styles), script)
+
+
+def whole(title: str, body: str, styles: Sequence[str], script: str | None = None) -> str:
+    """A document with this body and these styles, in which nothing runs but ``script``."""
+    style = "\n".join(map(part, styles))
+    policy = f"{POLICY}; style-src {_hash(style)}" + ("" if script is None else f"; script-src {_hash(script)}")
+    return Template(part("document.html")).substitute(
+        title=html.escape(title), policy=html.escape(policy, quote=True), style=style, body=body
     )
 
 
@@ -80,7 +100,7 @@ def _json(document: Mapping[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def source_hash(text: str) -> str:
+def _hash(text: str) -> str:
     """A style or script as the page's policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 

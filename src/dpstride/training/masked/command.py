@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dpstride.training.console import print_result, record_printer, typed_command
+from dpstride.training.console import in_words, print_result, run_options, shown, typed_command
 
 
 @click.command("masked", short_help="Masked diffusion of characters, on text.")
@@ -26,12 +25,7 @@ from dpstride.training.console import print_result, record_printer, typed_comman
 @click.option("--width", type=click.IntRange(1), default=128, show_default=True, help="Width of the transformer.")
 @click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
 @click.option("--heads", type=click.IntRange(1), default=4, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]")
-@click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further.")
-@click.option("--tensorboard", is_flag=True, help="Write the log into OUTPUT/tensorboard too, for TensorBoard.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print only the result.")
+@run_options
 def masked_command(
     output: Path,
     data: Path,
@@ -55,18 +49,13 @@ def masked_command(
     Example:
       dpstride train masked -o runs/letters --data texts/ --steps 20000
     """
-    import torch
-
-    from dpstride.denoiser import NonFiniteError
     from dpstride.reading.plain import read_text
     from dpstride.training.masked.settings import MaskedTrainingSettings
     from dpstride.training.masked.train import PACE, export_masked, train_masked
     from dpstride.training.scalars import check_tensorboard
     from dpstride.zoo.characters import Architecture
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    try:
+    with in_words(threads):
         check_tensorboard(tensorboard, export_only)
         architecture = Architecture(length, width, layers, heads)
         settings = MaskedTrainingSettings(architecture=architecture, **options)
@@ -81,14 +70,9 @@ def masked_command(
                 command=command,
                 pace=replace(
                     PACE,
-                    progress=False if quiet else None,
-                    report=None if quiet or sys.stderr.isatty() else record_printer(settings.steps),
+                    **shown(quiet, settings.steps),
                     tensorboard=tensorboard,
                 ),
             )
         )
-    except NonFiniteError as error:
-        raise click.ClickException(str(error)) from error
-    except (ValueError, FileNotFoundError) as error:
-        raise click.UsageError(str(error)) from error
     print_result(folder, output, as_json)
