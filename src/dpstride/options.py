@@ -114,6 +114,14 @@ class CostChoice(TypedDict, total=False):
     cdf: Cdf | None
 
 
+class SamplerChoice(TypedDict, total=False):
+    """Keywords that replace the sampler that a schedule is for; None is the schedule's own."""
+
+    variance: Variance | None
+    sampler: Sampler | None
+    eta: float | None
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if value not in choices:

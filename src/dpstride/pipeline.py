@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from .finding.job import Request
 from .options import DEFAULT_DECODER, DEFAULT_OBJECTIVE, SAMPLES, check_choice
-from .runs.arguments import check_kinds
+from .runs.arguments import check_kinds, check_names, spelt_out
+from .runs.execution import Execution, WorkOnData
 from .runs.numbers import whole_number
 from .schedule import ScheduleSet
 
@@ -28,19 +30,17 @@ if TYPE_CHECKING:
     from .statistics.artefact import Statistics
 
 
+@spelt_out(WorkOnData, defaults=Execution)
 def optimise(
     denoiser: Denoiser,
     data: Any,
     samples: int | None = None,
     seed: int = 0,
     *,
-    batch_size: int = 64,
     data_range: object = "uint8",
     variance: Variance | None = None,
     decoder: Decoder = DEFAULT_DECODER,
     max_budget: int | None = None,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
     tolerance: float | None = None,
     budgets: Sequence[int] | None = None,
     check: bool = True,
@@ -48,6 +48,7 @@ def optimise(
     band: Band | None = None,
     sampler: Sampler | None = None,
     eta: float | None = None,
+    **how: Unpack[WorkOnData],
 ) -> ScheduleSet:
     """The best schedule of every budget for ``denoiser``, chosen on ``data``.
 
@@ -65,6 +66,8 @@ def optimise(
     from .statistics.estimate import estimate
 
     check_kinds(optimise, denoiser=denoiser)
+    check_names(optimise, how, WorkOnData)
+    progress = how.get("progress", True)
     check_request(denoiser, variance, decoder, max_budget)
     plan = _samples_plan(objective, band, sampler, eta)
     if tolerance is None:
@@ -72,23 +75,20 @@ def optimise(
             raise ValueError(
                 "budgets are those that a tolerance is for; every budget is solved for. Give a tolerance too."
             )
-        statistics = estimate(
-            denoiser, data, samples, seed,
-            batch_size=batch_size, data_range=data_range, progress=progress, checkpoint=checkpoint, check=check,
-        )  # fmt: skip
+        statistics = estimate(denoiser, data, samples, seed, data_range=data_range, check=check, **how)
         return schedules_from(statistics, variance, decoder, max_budget, progress=progress, plan=plan)
     from .adaptive.loop import check_budgets, estimate_adaptively
 
     wanted = check_budgets(budgets, denoiser.process.T, decoder, max_budget)
     statistics, report = estimate_adaptively(
-        denoiser, data, samples, seed, batch_size=batch_size, data_range=data_range, budgets=wanted, tolerance=tolerance,
-        variance=variance, decoder=decoder, progress=progress, checkpoint=checkpoint, check=check,
-        band=None if plan is None else plan.band,
+        denoiser, data, samples, seed, data_range=data_range, budgets=wanted, tolerance=tolerance, variance=variance,
+        decoder=decoder, check=check, band=None if plan is None else plan.band, **how,
     )  # fmt: skip
     schedules = schedules_from(statistics, variance, decoder, max_budget, progress=progress, plan=plan)
     return replace(schedules, provenance={**schedules.provenance, "adaptive": report.to_dict()})
 
 
+@spelt_out(Request)
 def find(
     model: Any,
     data: Any,
@@ -131,7 +131,6 @@ def find(
     """
     from .finding.inputs import Asked, job_of, load_model
     from .finding.job import check_uses, request_from
-    from .runs.execution import Execution
     from .runs.folder import claimed
     from .runs.record import Run
 

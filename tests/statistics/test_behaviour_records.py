@@ -15,7 +15,7 @@ from dpstride import Denoiser, Statistics
 from dpstride.runs.behaviour import Behaviour, sketch
 from dpstride.runs.identity import OtherWorkError, check_identity
 from dpstride.runs.storage import read_arrays, write_arrays
-from dpstride.statistics.artefact import read_safetensors, write_safetensors
+from dpstride.statistics.artefact import KIND
 
 pytestmark = pytest.mark.attack("edited models on resume, reuse and in workers")
 
@@ -29,9 +29,9 @@ def test_statistics_without_a_record_are_read_but_not_gone_on_from(
     """As version 0.1.0 wrote them."""
     path = tmp_path / "old"
     run(denoiser_of(Net()), checkpoint=path)
-    tensors, metadata = read_safetensors(path)
-    del metadata["behaviour"]
-    write_safetensors(path, tensors, metadata)
+    with KIND.read(path) as (tensors, metadata):
+        del metadata["behaviour"]
+    KIND.write(path, tensors, metadata)
     old = Statistics.load(path)
     assert old.behaviour is None
     message = r"does not say how its model behaved .*could be mixed in\. "

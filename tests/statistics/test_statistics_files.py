@@ -125,21 +125,21 @@ def rewrite(
     [
         ({"header": {"format": "pt"}}, r"format 'pt' is not 'dpstride-statistics'; it is not a statistics file"),
         ({"header": {"format_version": "1"}}, r"format version 1 is not 2; estimate again .* version that wrote it"),
-        ({"header": {"metadata": "{"}}, r"not valid statistics"),
-        ({"header": {"metadata": "[]"}}, r"not valid statistics"),
-        ({"header": {"metadata": "{}"}}, r"not valid statistics \(KeyError\('process'\)\)\. The file is damaged"),
+        ({"header": {"metadata": "{"}}, r"not a valid statistics file"),
+        ({"header": {"metadata": "[]"}}, r"not a valid statistics file"),
+        ({"header": {"metadata": "{}"}}, r"not a valid statistics file \(KeyError\('process'\)\)\. It is damaged"),
         ({"change": lambda tensors: tensors.pop("evaluated")}, r"KeyError\('evaluated'\)"),
-        ({"metadata": {"data_range": "int7"}}, r"not valid statistics .*data_range must be"),
-        ({"metadata": {"dims": "many"}}, r"not valid statistics"),
+        ({"metadata": {"data_range": "int7"}}, r"not a valid statistics file .*data_range must be"),
+        ({"metadata": {"dims": "many"}}, r"not a valid statistics file"),
         (
             {"metadata": {"data": {"samples": 10**15}}},
             r"squared_error has shape \(10, 4\), not \(10, 1000000000000000\)",
         ),
-        ({"metadata": {"data": {"samples": 4, "skipped": [7]}}}, r"not valid statistics"),
-        ({"metadata": {"data": {"samples": 4, "skipped": "all"}}}, r"not valid statistics"),
+        ({"metadata": {"data": {"samples": 4, "skipped": [7]}}}, r"not a valid statistics file"),
+        ({"metadata": {"data": {"samples": 4, "skipped": "all"}}}, r"not a valid statistics file"),
         (
             {"change": lambda tensors: tensors.pop("squared_error")},
-            r"not valid statistics \(KeyError\('squared_error'\)\)",
+            r"not a valid statistics file \(KeyError\('squared_error'\)\)",
         ),
         ({"change": lambda tensors: tensors.pop("residual_bins.bins")}, r"KeyError\('residual_bins\.bins'\)"),
         (
@@ -148,7 +148,7 @@ def rewrite(
         ),
         (
             {"change": lambda tensors: tensors.update({"process.g": tensors["process.g"][::-1].copy()})},
-            r"not valid statistics .*clean data",
+            r"not a valid statistics file .*clean data",
         ),
         (
             {
@@ -156,7 +156,7 @@ def rewrite(
                     {"residual_bins.offsets": tensors["residual_bins.offsets"][::-1].copy()}
                 )
             },
-            r"not valid statistics",
+            r"not a valid statistics file",
         ),
     ],
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,8 @@ from .. import decoders
 from ..objectives.elbo import check_options
 from ..options import DEFAULT_DECODER, LEARNED_RANGE, CostOptions
 from ..process import ForwardProcess
-from ..runs.arguments import check_kinds
-from ..runs.execution import Execution
+from ..runs.arguments import check_kinds, check_names, spelt_out
+from ..runs.execution import Execution, WorkOnData
 from ..runs.numbers import whole_number
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import breaks, noise_coordinate
@@ -78,24 +77,22 @@ class Goal:
         return T if self.max_steps is None else min(_check_max_steps(self.max_steps, T), T)
 
 
+@spelt_out(WorkOnData, defaults=Execution)
 def estimate_adaptively(
     denoiser: Denoiser,
     data: Any,
     samples: int | None = None,
     seed: int = 0,
     *,
-    batch_size: int = 64,
     data_range: object = "uint8",
     budgets: Sequence[int] | None = None,
     tolerance: float = TOLERANCE,
     variance: Variance | None = None,
     decoder: Decoder = DEFAULT_DECODER,
     max_steps: int | None = None,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    skip_nonfinite: bool = False,
     check: bool = True,
     band: Band | None = None,
+    **work: Unpack[WorkOnData],
 ) -> tuple[Statistics, AdaptiveReport]:
     """Statistics from a few grid indices, enough for paths within ``tolerance`` bits/dim of the best; and a report.
 
@@ -118,7 +115,8 @@ def estimate_adaptively(
     from ..statistics.data import Samples
 
     check_kinds(estimate_adaptively, denoiser=denoiser)
-    how = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
+    check_names(estimate_adaptively, work, WorkOnData)
+    how = Execution(seed, **work)
     options = check_options(denoiser.process, denoiser.variance, variance, decoder)
     wanted = check_budgets(budgets, denoiser.process.T, decoder)
     gathered = Samples.read(data, samples, data_range, denoiser.given)

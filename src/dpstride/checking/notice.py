@@ -6,8 +6,8 @@ import warnings
 
 from ..denoiser import Denoiser
 from ..runs.execution import Execution
+from ..runs.progress import progress_folder
 from ..runs.workers import current
-from ..statistics.artefact import progress_folder
 from ..statistics.data import Samples
 from .outcome import Check
 from .run import check

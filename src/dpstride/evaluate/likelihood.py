@@ -28,7 +28,7 @@ from ..objectives.elbo import check_options, fitted_numbers, heldout_costs
 from ..objectives.step_costs import CostTable, standard_error
 from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostChoice, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
-from ..runs.arguments import check_kinds, check_names
+from ..runs.arguments import check_kinds, check_names, spelt_out
 from ..runs.execution import Execution
 from ..runs.storage import Arrays
 from ..runs.workers import in_threads
@@ -59,6 +59,7 @@ class Likelihood:
     steps: tuple[int, ...]
 
 
+@spelt_out(CostChoice)
 def bits_per_dim(
     denoiser: Denoiser,
     heldout: Any,

@@ -6,7 +6,7 @@ import hashlib
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from threading import Event, Lock
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from tqdm import tqdm
 from .. import samplers, variances
 from ..denoiser import Denoiser
 from ..fitted import Fitted
-from ..options import Sampler, Variance
-from ..runs.arguments import check_kinds
+from ..options import Sampler, SamplerChoice, Variance
+from ..runs.arguments import check_kinds, check_names, spelt_out
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..runs.storage import Arrays
 from ..runs.workers import in_threads
@@ -27,18 +27,17 @@ from ..statistics.noise import standard_normal
 from .likelihood import check_fitted, fitted_on, resolve_options, steps_on, warn_about_other_clipping
 
 
+@spelt_out(SamplerChoice)
 def sample(
     denoiser: Denoiser,
     schedule: Schedule,
     n: int = 64,
     seed: int = 0,
     *,
-    variance: Variance | None = None,
     conditioning: Any = None,
     batch_size: int = 64,
-    sampler: Sampler | None = None,
-    eta: float | None = None,
     progress: bool = False,
+    **chosen: Unpack[SamplerChoice],
 ) -> Tensor:
     """``n`` samples [n, *shape], float32 on the CPU: K network passes per batch (Heun: 2K − 1); the last step returns x̂_0.
 
@@ -58,9 +57,10 @@ def sample(
         progress: show a progress bar (only ever on a terminal).
     """
     check_kinds(sample, denoiser=denoiser, schedule=schedule)
+    check_names(sample, chosen, SamplerChoice)
     check_batch_size(batch_size)
     whole_number(n, "n must be a whole number of samples, at least 1")
-    chain = Chain.along(denoiser, schedule, seed=seed, variance=variance, sampler=sampler, eta=eta)
+    chain = Chain.along(denoiser, schedule, seed=seed, **chosen)
     check_conditioning(conditioning, n)
     conditioning = tensors_in_conditioning(conditioning)
     batches, stopped, lock = range(0, n, batch_size), Event(), Lock()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..runs.identity import OtherWorkError, check_identity
-from ..runs.progress import Progress
+from ..runs.progress import Progress, progress_folder
 from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
 from ..runs.workers import current
 
@@ -46,7 +46,7 @@ class UnitStore:
         hands_over: bool = False,
     ) -> None:
         self.path, self.identity = path, json.loads(json.dumps(identity))
-        self.folder = path.with_name(f"{path.name}.progress")
+        self.folder = progress_folder(path)
         self.at_once, self.hands_over, self._update = at_once, hands_over, update
         self.alone, self.stopped = threading.Lock(), threading.Event()
 

@@ -195,6 +195,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         timestep: int | Tensor,
         sample: Tensor,
         generator: torch.Generator | list[torch.Generator] | None = None,
+        *,
         return_dict: bool = True,
         eta: float | None = None,
         use_clipped_model_output: bool | None = None,

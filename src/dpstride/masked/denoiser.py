@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import torch
@@ -24,6 +25,7 @@ NUMBERS = 1 << 22  # logits that are turned into probabilities at a time
 PROBED = 1 << 18  # numbers of a response that are looked at
 
 
+@dataclass(eq=False, repr=False)
 class MaskedDenoiser:
     """A network of tokens, seen as the distribution of masked tokens given the others.
 
@@ -44,41 +46,43 @@ class MaskedDenoiser:
         name: how reports call it.
     """
 
-    def __init__(
-        self,
-        network: Callable[..., Tensor],
-        vocabulary: int,
-        mask_token: int,
-        length: int,
-        *,
-        pad_token: int | None = None,
-        shifted: bool = False,
-        time_input: TimeInput = None,
-        device: str | torch.device | None = None,
-        name: str | None = None,
-    ) -> None:
-        if not callable(network):
-            raise ValueError(f"network must be callable as network(tokens), not {type(network).__name__}.")
-        if not (time_input is None or time_input == "share" or callable(time_input)):
-            raise ValueError(f"time_input must be None, 'share' or a callable of the share, not {time_input!r:.80}.")
-        self.network = network
-        self.vocabulary = whole_number(vocabulary, "vocabulary must be a whole number of token ids, at least 2", 2)
-        self.mask_token = whole_number(mask_token, "mask_token must be a token id, 0 or more", 0)
-        self.process = MaskedProcess(length)
-        self.length = self.process.length
-        self.pad_token = None if pad_token is None else whole_number(pad_token, "pad_token must be a token id", 0)
-        self.shifted, self.time_input = bool(shifted), time_input
-        self.name = name or name_of(network)
-        self._plain = plain_parts(network)
-        modules = [part for part in parts_of(network) if isinstance(part, torch.nn.Module)]
+    network: Callable[..., Tensor]
+    vocabulary: int
+    mask_token: int
+    length: int
+    _: KW_ONLY
+    pad_token: int | None = None
+    shifted: bool = False
+    time_input: TimeInput = None
+    device: Any = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.network):
+            raise ValueError(f"network must be callable as network(tokens), not {type(self.network).__name__}.")
+        if not (self.time_input is None or self.time_input == "share" or callable(self.time_input)):
+            raise ValueError(
+                f"time_input must be None, 'share' or a callable of the share, not {self.time_input!r:.80}."
+            )
+        self.vocabulary = whole_number(self.vocabulary, "vocabulary must be a whole number of token ids, at least 2", 2)
+        self.mask_token = whole_number(self.mask_token, "mask_token must be a token id, 0 or more", 0)
+        self.process = MaskedProcess(self.length)
+        self.length, self.shifted = self.process.length, bool(self.shifted)
+        if self.pad_token is not None:
+            self.pad_token = whole_number(self.pad_token, "pad_token must be a token id", 0)
+        self.name = self.name or name_of(self.network)
+        self._plain = plain_parts(self.network)
+        modules = [part for part in parts_of(self.network) if isinstance(part, torch.nn.Module)]
         parameters = [parameter for module in modules for parameter in module.parameters()]
         for module in modules:
             module.eval()
-        self.device = torch.device(device) if device is not None else parameters[0].device if parameters else _CPU
+        self.device = torch.device(self.device or (parameters[0].device if parameters else _CPU))
         self.dtype = next((each.dtype for each in parameters if each.dtype in PRECISIONS), None)
 
     def __repr__(self) -> str:
-        return f"<MaskedDenoiser {printable(self.name, 60)}: {self.vocabulary} token ids, up to {self.length} tokens>"
+        return (
+            f"<MaskedDenoiser {printable(str(self.name), 60)}: {self.vocabulary} token ids, up to {self.length} tokens>"
+        )
 
     def on_grid(self, process: MaskedProcess) -> MaskedDenoiser:
         """The same network on another grid of counts."""

@@ -6,22 +6,21 @@ Units of work, progress on disk, workers and probes are those of the Gaussian `e
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from tqdm import tqdm
 
 from .. import __version__
+from ..runs.arguments import check_names, spelt_out
 from ..runs.behaviour import Behaviour
-from ..runs.execution import Execution
+from ..runs.execution import Execution, Work
 from ..runs.identity import OtherWorkError, check_identity
-from ..runs.progress import Progress
+from ..runs.progress import Progress, progress_folder
 from ..runs.storage import read_whole
 from ..runs.workers import current
-from ..statistics.artefact import progress_folder
 from ..statistics.spots import OF_UNIT, SPOTS, of_another_model, of_batches
 from ..statistics.units import Unit, cut
 from .denoiser import MaskedDenoiser
@@ -32,17 +31,16 @@ from .statistics import Array, MaskedStatistics
 from .tokens import Tokens
 
 
+@spelt_out(Work, defaults=Execution)
 def estimate_masked(
     denoiser: MaskedDenoiser,
     data: Any,
     samples: int | None = None,
     seed: int = 0,
     *,
-    batch_size: int = 64,
     length: int | None = None,
     counts: Iterable[int] | None = None,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
+    **work: Unpack[Work],
 ) -> MaskedStatistics:
     """Mean −ln p of masked tokens at every number of masked tokens: length · samples / batch_size network passes.
 
@@ -63,7 +61,8 @@ def estimate_masked(
         checkpoint: the file for the result. Until it is complete, finished work is kept in the folder ``checkpoint.progress``;
             called again after whatever stopped it, the work goes on from there.
     """
-    how, tokens = Execution(seed, batch_size, progress, checkpoint), Tokens.read(data, samples)
+    check_names(estimate_masked, work, Work)
+    how, tokens = Execution(seed, **work), Tokens.read(data, samples)
     try:
         process = MaskedProcess(int(tokens.sizes.max()) if length is None else length, counts)
         return _Work(denoiser, tokens, how, process).statistics()

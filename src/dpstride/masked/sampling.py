@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..options import DEFAULT_ORDER, ORDERS, Order, check_choice
+from ..runs.arguments import check_names, spelt_out
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..statistics.noise import uniform
 from .denoiser import MaskedDenoiser
@@ -23,18 +24,33 @@ from .tokens import Tokens
 DECIMALS = 4  # of scores by which tokens are put in order
 
 
+@dataclass(frozen=True)
+class Revealing:
+    """The order of tokens in a round, their distribution, and the blocks of which a sample is made; see `sample_masked`."""
+
+    order: Order = DEFAULT_ORDER
+    temperature: float = 1.0
+    block: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("order", self.order, ORDERS)
+        if not self.temperature >= 0.0:
+            raise ValueError(f"temperature must be 0 or more, not {self.temperature!r:.40}.")
+        if self.block is not None:
+            whole_number(self.block, "block must be a number of tokens")
+
+
+@spelt_out(Revealing)
 def sample_masked(
     denoiser: MaskedDenoiser,
     schedule: MaskedSchedule | BinomialSchedule,
     n: int = 64,
     seed: int = 0,
     *,
-    order: Order = DEFAULT_ORDER,
-    temperature: float = 1.0,
     prompts: Tokens | None = None,
-    block: int | None = None,
     batch_size: int = 64,
     progress: bool = False,
+    **revealing: Any,
 ) -> Tensor:
     """``n`` samples, int64 [n, length] on the CPU: K network passes per batch.
 
@@ -54,11 +70,12 @@ def sample_masked(
     """
     check_batch_size(batch_size)
     check_seed(seed)
-    check_choice("order", order, ORDERS)
-    if not temperature >= 0.0:
-        raise ValueError(f"temperature must be 0 or more, not {temperature!r:.40}.")
-    if order != DEFAULT_ORDER and isinstance(schedule, BinomialSchedule):
-        raise ValueError(f"Binomial numbers come with a random order, not with order={order!r}. Give a MaskedSchedule.")
+    check_names(sample_masked, revealing, Revealing)
+    rules = Revealing(**revealing)
+    if rules.order != DEFAULT_ORDER and isinstance(schedule, BinomialSchedule):
+        raise ValueError(
+            f"Binomial numbers come with a random order, not with order={rules.order!r}. Give a MaskedSchedule."
+        )
     if prompts is None:
         whole_number(n, "n must be a whole number of samples, at least 1")
         prompts = Tokens.of(np.full((n, _length(denoiser, schedule)), 1 if denoiser.mask_token == 0 else 0))
@@ -68,28 +85,23 @@ def sample_masked(
     with tqdm(total=len(starts), desc="sample", unit=" batches", disable=None if progress else True) as bar:
         for first in starts:
             who = np.arange(first, min(first + batch_size, len(prompts)))
-            chain = _Chain(denoiser, schedule, seed, order, temperature=temperature)
-            results.append(chain.generate(prompts.take(who.tolist()), who, block))
+            chain = _Chain(denoiser, schedule, seed, rules)
+            results.append(chain.generate(prompts.take(who.tolist()), who))
             bar.update()
     return torch.from_numpy(np.concatenate(results))
 
 
 class _Chain:
     def __init__(
-        self,
-        denoiser: MaskedDenoiser,
-        schedule: MaskedSchedule | BinomialSchedule,
-        seed: int,
-        order: Order,
-        temperature: float,
+        self, denoiser: MaskedDenoiser, schedule: MaskedSchedule | BinomialSchedule, seed: int, revealing: Revealing
     ) -> None:
         self.denoiser, self.schedule, self.seed = denoiser, schedule, seed
-        self.rule, self.temperature = RULES[order], temperature
+        self.rule, self.temperature, self.block = RULES[revealing.order], revealing.temperature, revealing.block
 
-    def generate(self, tokens: Tokens, who: Integers, block: int | None) -> Integers:
+    def generate(self, tokens: Tokens, who: Integers) -> Integers:
         """Ids [B, n] with every free position filled in."""
         place = np.where(tokens.free, tokens.free.cumsum(axis=1) - 1, -1)
-        size = int(tokens.sizes.max()) if block is None else whole_number(block, "block must be a number of tokens")
+        size = int(tokens.sizes.max()) if self.block is None else self.block
         for number in range(-(-int(tokens.sizes.max()) // size)):
             current = place // size
             part = replace(tokens, free=current == number, hidden=tokens.hidden | (current > number))

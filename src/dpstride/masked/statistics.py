@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,14 +12,15 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..reading.text import printable
-from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from ..runs.artefacts import Artefact
+from ..runs.storage import Arrays
 from ..statistics.artefact import StatisticsFileError
 from .process import MaskedProcess, scale_counts
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-FORMAT = "dpstride-masked-statistics"
-FORMAT_VERSION = 2  # 1: every count had masks of its own
+# Version 1: every count had masks of its own.
+KIND = Artefact("dpstride-masked-statistics", 2, "statistics", "estimate again", error=StatisticsFileError)
 MOST_NATS, MOST_TOKENS = 1e100, 1 << 31  # of a sample in a file: more overflows sums
 
 
@@ -95,43 +95,20 @@ class MaskedStatistics:
         """Write to ``path`` (safetensors with JSON metadata), atomically; only what was evaluated is kept in files."""
         if self.evaluated is not None:
             raise ValueError("These statistics are filled in between counts. Save those that were evaluated.")
-        header = {
-            "format": FORMAT,
-            "format_version": str(FORMAT_VERSION),
-            "metadata": json.dumps(
-                {"length": self.process.length, "identity": self.identity, "package_version": __version__}
-            ),
-        }
         arrays: Arrays = {
             "counts": self.process.counts,
             "nats": self.nats,
             "sizes": self.sizes,
             "sequence": self.sequence,
         }
-        write_arrays(Path(path), arrays, header)
+        record = {"length": self.process.length, "identity": self.identity, "package_version": __version__}
+        KIND.write(Path(path), arrays, record)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MaskedStatistics:
         """Read what `save` wrote; a truncated, changed, foreign or newer file raises `StatisticsFileError`."""
-        try:
-            arrays, header = read_arrays(Path(path))
-        except (DamagedFileError, OSError) as error:
-            raise StatisticsFileError(
-                f"{path}: {error}. It is no statistics file, or a truncated or damaged one. Estimate again."
-            ) from error
-        if (found := (header.get("format"), header.get("format_version"))) != (FORMAT, str(FORMAT_VERSION)):
-            raise StatisticsFileError(
-                f"{path}: format {found[0]!r:.80}, version {found[1]!r:.20}, is not {FORMAT!r}, version {FORMAT_VERSION}. Name "
-                "a file that `estimate_masked` of this version wrote."
-            )
-        try:
-            if "sha256" not in header:
-                raise ValueError("there is no checksum")
-            return _from_arrays(arrays, json.loads(header["metadata"]))
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise StatisticsFileError(
-                f"{path}: not valid statistics ({error!r:.300}). The file is damaged; estimate again."
-            ) from error
+        with KIND.read(Path(path)) as (arrays, record):
+            return _from_arrays(arrays, record)
 
 
 def _from_arrays(arrays: Arrays, metadata: dict[str, Any]) -> MaskedStatistics:

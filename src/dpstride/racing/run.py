@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..finding.inputs import Asked, load_gaussian, shared_note, split
 from ..options import DEFAULT_OBJECTIVE, SAMPLES, STRIDES, TRAJECTORY
-from ..runs.arguments import check_kinds
+from ..runs.arguments import check_kinds, spelt_out
 from ..runs.execution import Execution
 from ..runs.folder import Needed, claimed
 from ..runs.numbers import check_batch_size, check_seed, whole_number
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..statistics.data import Samples
 
 
+@spelt_out(Wish)
 def tune(
     model: Any,
     data: Any,

@@ -48,7 +48,7 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def document_of(path: str | os.PathLike[str], kind: str, what: str, remedy: str = "") -> Iterator[dict[str, Any]]:
-    """What a JSON file of the format ``kind`` holds besides its name.
+    """Read a JSON file of the format ``kind``, and hand on what it holds besides that name.
 
     A file of another format, and whatever the block does not find as it must be, raises `UnreadableFileError`: it is not
     ``what`` it should be.

@@ -10,10 +10,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import MISSING, Field, fields, is_dataclass
+from inspect import Parameter
+from typing import Any, TypeVar
 
 from ..reading.hints import hint
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __package__.partition(".")[0]
 PATH = "str | os.PathLike[str]"
 # The module of every class that an argument must be of.
@@ -48,6 +51,32 @@ def check_names(verb: Callable[..., Any], given: Iterable[str], known: type) -> 
             raise TypeError(
                 f"{verb.__name__} has no argument {name!r}.{hint(name, names)} Further ones are {', '.join(names)}."
             )
+
+
+def spelt_out(*records: type, defaults: type | None = None) -> Callable[[F], F]:
+    """Show the keywords that a function takes as fields of ``records``, by way of ``**``, in its signature and so in `help`.
+
+    A record is a dataclass, or a typed dict: then the fields of ``defaults`` of these names say what is taken where they are
+    left out, and None is without them.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        shown = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        for record in records:
+            known = {each.name: each for each in fields(defaults or record)} if is_dataclass(defaults or record) else {}
+            for name, annotation in inspect.get_annotations(record).items():
+                default = _default(known[name]) if name in known else None
+                kind = getattr(annotation, "__forward_arg__", annotation)  # as functions have it
+                shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+        function.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def is_kind(value: object, kind: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from .numbers import check_batch_size, check_seed
 
@@ -35,3 +36,17 @@ class Execution:
     def path(self) -> Path | None:
         """The checkpoint as a path."""
         return None if self.checkpoint is None else Path(self.checkpoint)
+
+
+class Work(TypedDict, total=False):
+    """Keywords of long work, which a function hands on to its `Execution`."""
+
+    batch_size: int
+    progress: bool
+    checkpoint: str | os.PathLike[str] | None
+
+
+class WorkOnData(Work, total=False):
+    """The same where samples can be left out."""
+
+    skip_nonfinite: bool

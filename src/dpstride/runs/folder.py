@@ -22,6 +22,7 @@ from ..reading.limits import UnreadableFileError
 from .entries import check_entries
 from .identity import differences
 from .lock import Lock
+from .progress import progress_folder
 from .record import Run
 from .storage import DamagedFileError, is_remnant, read_arrays, read_header
 from .workers import current
@@ -234,7 +235,7 @@ def _other_statistics(path: Path, needed: Needed, weights: bool = False) -> Iter
     make tensors of its own at its first pass. `estimate` compares it again after the probes.
     """
     expected = json.loads(json.dumps(needed.identity))
-    progress = path.with_name(f"{path.name}.progress")
+    progress = progress_folder(path)
     for each in (path, *sorted(progress.glob("*.safetensors"))[:1]):
         if not each.is_file():
             continue
@@ -301,7 +302,7 @@ def _is_evaluated_at(path: Path, indices: Sequence[int] | None) -> bool:
 def discard(path: Path) -> None:
     """Remove a file, and what is finished of it."""
     _remove(path)
-    _remove(path.with_name(f"{path.name}.progress"))
+    _remove(progress_folder(path))
 
 
 def _remove(path: Path) -> None:

@@ -27,6 +27,11 @@ SECONDS = 5.0  # at most so much finished work is not yet on the disk
 BYTES = 1 << 26  # and at most so much memory
 
 
+def progress_folder(path: Path) -> Path:
+    """Where finished work is kept until the file ``path`` is complete."""
+    return path.with_name(path.name + ".progress")
+
+
 class Progress:
     """Finished pieces in ``folder``: pairs of a key (any text) and named arrays.
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def renamed(function: str, new: str, value: Any, /, **old: Any) -> Any:
-    """Return ``value``, given as ``new``, or what was given under the one old name in ``old``, with a warning."""
-    ((name, given),) = old.items()
-    if given is None:
-        return value
-    warnings.warn(f"{function}({name}=…) is now {function}({new}=…).", DeprecationWarning, stacklevel=3)
-    if value is not None:
-        raise ValueError(f"{name} is the old name of {new}: give {new} only.")
-    return given
+def renamed(**names: str) -> Callable[[F], F]:
+    """Let a function take keywords by their old names too: ``old="new"``."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def taking(*args: Any, **keywords: Any) -> Any:
+            for old, new in names.items():
+                if (value := keywords.pop(old, None)) is None:
+                    continue
+                said = function.__name__
+                warnings.warn(f"{said}({old}=…) is now {said}({new}=…).", DeprecationWarning, stacklevel=2)
+                if keywords.get(new) is not None:
+                    raise ValueError(f"{old} is the old name of {new}: give {new} only.")
+                keywords[new] = value
+            return function(*args, **keywords)
+
+        return taking  # type: ignore[return-value]
+
+    return decorate

@@ -8,7 +8,6 @@ indices t; row 0 is unused.
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,13 +21,12 @@ from .. import __version__
 from ..options import LEARNED_RANGE
 from ..process import ARRAYS, ForwardProcess
 from ..reading.text import printable
+from ..runs.artefacts import Artefact
 from ..runs.behaviour import Behaviour
-from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from ..runs.storage import Arrays
 from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
 
 Array = npt.NDArray[np.float64]
-FORMAT = "dpstride-statistics"
-FORMAT_VERSION = 2
 BLOCKS = 32  # groups of samples whose spread gives the standard error of what is too big to keep per sample
 BLOCK_NODES = 12  # where those groups are evaluated; a standard error needs three digits, not ten
 _EVERYWHERE = np.zeros(0, dtype=bool)
@@ -36,6 +34,9 @@ _EVERYWHERE = np.zeros(0, dtype=bool)
 
 class StatisticsFileError(ValueError):
     """A statistics file that cannot be read as one."""
+
+
+KIND = Artefact("dpstride-statistics", 2, "statistics", "estimate again", error=StatisticsFileError)
 
 
 @dataclass(frozen=True)
@@ -193,13 +194,13 @@ class Statistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``path`` (safetensors with JSON metadata), atomically."""
-        tensors, metadata = to_tensors(self)
-        write_safetensors(Path(path), tensors, metadata)
+        KIND.write(Path(path), *to_tensors(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Statistics:
         """Read what `save` wrote; a truncated, changed, foreign or newer file raises `StatisticsFileError`."""
-        return read_statistics(Path(path))
+        with KIND.read(Path(path)) as (tensors, metadata):
+            return from_tensors(tensors, metadata)
 
 
 # --- layout shared by estimate (which fills) and costs (which read) ---------------------------------------------------
@@ -358,57 +359,3 @@ def _shaped(tensors: Arrays, name: str, shape: tuple[int, ...]) -> npt.NDArray[A
     if tensors[name].shape != shape:
         raise ValueError(f"{name} has shape {tensors[name].shape}, not {shape}")
     return tensors[name]
-
-
-def read_statistics(path: Path) -> Statistics:
-    """Read a file."""
-    tensors, metadata = read_safetensors(path)
-    try:
-        return from_tensors(tensors, metadata)
-    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, IndexError) as error:
-        raise StatisticsFileError(
-            f"{path}: not valid statistics ({error!r}). The file is damaged; estimate again."
-        ) from error
-
-
-def write_safetensors(path: Path, tensors: Arrays, metadata: dict[str, Any]) -> None:
-    """Write arrays and metadata to ``path``, whole or not at all."""
-    header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
-    write_arrays(path, tensors, header)
-
-
-def read_safetensors(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and metadata of a file of this format and version."""
-    if not path.is_file():
-        unfinished = progress_folder(path).is_dir()
-        raise StatisticsFileError(
-            f"{path}: there is no such file."
-            + (" Its estimate is not complete; run the same command again to finish it." if unfinished else "")
-        )
-    try:
-        tensors, header = read_arrays(path)
-    except (DamagedFileError, OSError) as error:
-        raise StatisticsFileError(
-            f"{path}: {error}. It is no statistics file, or a truncated or damaged one. Name one "
-            "that `dpstride find` or `estimate` wrote, or remove it and estimate again."
-        ) from error
-    if (found := header.get("format")) != FORMAT:
-        raise StatisticsFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; it is not a statistics file.")
-    if (version := header.get("format_version")) != str(FORMAT_VERSION):
-        raise StatisticsFileError(
-            f"{path}: format version {version} is not {FORMAT_VERSION}; estimate again with this version of "
-            "dpstride, or read it with the version that wrote it."
-        )
-    try:
-        if "sha256" not in header:
-            raise ValueError("there is no checksum")
-        return tensors, json.loads(header["metadata"])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise StatisticsFileError(
-            f"{path}: not valid statistics ({error!r}). The file is damaged; estimate again."
-        ) from error
-
-
-def progress_folder(path: Path) -> Path:
-    """Where the rows of statistics are kept until they are complete."""
-    return path.with_name(path.name + ".progress")

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
 from ..denoiser import Denoiser
-from ..runs.arguments import check_kinds
+from ..runs.arguments import check_kinds, check_names, spelt_out
 from ..runs.behaviour import Behaviour
-from ..runs.execution import Execution
+from ..runs.execution import Execution, WorkOnData
 from ..runs.identity import OtherWorkError, check_identity
 from ..runs.lock import ProgressError
-from ..runs.progress import Progress
+from ..runs.progress import Progress, progress_folder
 from ..runs.renamed import renamed
 from ..runs.storage import Arrays, read_whole
 from ..runs.workers import current
@@ -42,6 +41,8 @@ from .units import Unit, cut
 REMEDY = "Give another output, or remove it."
 
 
+@renamed(steps="indices")
+@spelt_out(WorkOnData, defaults=Execution)
 def estimate(
     denoiser: Denoiser,
     data: Any,
@@ -51,12 +52,8 @@ def estimate(
     data_range: object = "uint8",
     indices: Iterable[int] | None = None,
     reuse: Statistics | None = None,
-    steps: Iterable[int] | None = None,
     check: bool = True,
-    batch_size: int = 64,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    skip_nonfinite: bool = False,
+    **how: Unpack[WorkOnData],
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
@@ -79,7 +76,6 @@ def estimate(
             from these, see `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
         reuse: statistics of the same work, evaluated at other ``indices``: their evaluated rows are taken over, if the model
             still behaves as it did then, whatever its name.
-        steps: the old name of ``indices``.
         check: look first whether another description explains the network better, and warn if so (`dpstride.check`, some
             hundred evaluations); only where T · samples is 10,000 or more, and not where work goes on. Results are the same.
         batch_size: samples per network pass, of one t or several, halved when memory runs out.
@@ -92,9 +88,9 @@ def estimate(
             of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
     """
     check_kinds(estimate, denoiser=denoiser)
-    indices = renamed("estimate", "indices", indices, steps=steps)
+    check_names(estimate, how, WorkOnData)
     gathered = Samples.read(data, samples, data_range, denoiser.given)
-    execution = Execution(seed, batch_size, progress, checkpoint, skip_nonfinite=skip_nonfinite)
+    execution = Execution(seed, **how)
     if check and reuse is None:
         from ..checking.notice import warn_about_description
 
@@ -143,8 +139,8 @@ class _Work:
         """Do the main process's part: find what is there, have the rest computed, and if ``whole`` fill and write."""
         self.workers.agree(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.", spots=whole)]
-        folder = None if path is None else artefact.progress_folder(path)
-        if path is not None and (found := read_whole(path, artefact.read_statistics)) is not None:
+        folder = None if path is None else progress_folder(path)
+        if path is not None and (found := read_whole(path, Statistics.load)) is not None:
             known.append(self._checked(found, path))
             if known[-1].evaluated[self.wanted].all() and folder is not None and not folder.exists():
                 return self._end(known[-1])
@@ -297,9 +293,8 @@ def _nonfinite(arrays: Arrays) -> list[int]:
 
 
 def _save(statistics: Statistics, path: Path, progress: Progress) -> None:
-    tensors, metadata = artefact.to_tensors(statistics)
     try:
-        artefact.write_safetensors(path, tensors, metadata)
+        statistics.save(path)
     except OSError as error:
         progress.flush()  # which may say the same
         raise ProgressError(

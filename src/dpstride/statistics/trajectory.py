@@ -31,11 +31,11 @@ import numpy.typing as npt
 
 from ..given import refuse_given
 from ..process import ForwardProcess
-from ..runs.arguments import check_kinds
+from ..runs.arguments import check_kinds, spelt_out
 from ..runs.behaviour import Behaviour
 from ..runs.identity import check_identity
 from ..runs.numbers import check_batch_size, check_seed, whole_number
-from ..runs.progress import Progress
+from ..runs.progress import Progress, progress_folder
 from ..runs.storage import Arrays, read_whole
 from ..samplers import ddim, dpmpp_2m
 from .trajectory_artefact import Trajectory
@@ -70,6 +70,7 @@ class TableSizes:
             whole_number(getattr(self, name), f"{name} must be a whole number of at least 0", 0)
 
 
+@spelt_out(TableSizes)
 def estimate_trajectory(
     denoiser: Denoiser,
     samples: int = 64,
@@ -124,11 +125,7 @@ def estimate_trajectory(
         check_identity(path, _identity_of(found), json.loads(json.dumps(identity)))
         return found
     sums: Arrays = {}
-    with (
-        contextlib.nullcontext()
-        if path is None
-        else Progress(path.with_name(path.name + ".progress"), identity) as store
-    ):
+    with contextlib.nullcontext() if path is None else Progress(progress_folder(path), identity) as store:
         done = {} if store is None else dict(store.read())
         for arrays in done.values():
             _add(sums, arrays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +12,13 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..process import ARRAYS, ForwardProcess
+from ..runs.artefacts import Artefact
 from ..runs.behaviour import Behaviour
-from ..runs.storage import Arrays, DamagedFileError, read_arrays, write_arrays
+from ..runs.storage import Arrays
 from .artefact import StatisticsFileError
 
 Array = npt.NDArray[np.float64]
-FORMAT = "dpstride-trajectory"
-FORMAT_VERSION = 1
+KIND = Artefact("dpstride-trajectory", 1, "trajectory", "follow the teacher again", error=StatisticsFileError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,23 +58,12 @@ class Trajectory:
         if self.shape is not None:
             metadata["shape"] = self.shape
         metadata["process"] = self.process.facts
-        header = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "metadata": json.dumps(metadata)}
-        write_arrays(Path(path), tensors, header)
+        KIND.write(Path(path), tensors, metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trajectory:
         """Read what `save` wrote; a damaged or foreign file raises `StatisticsFileError`."""
-        try:
-            tensors, header = read_arrays(Path(path))
-        except (DamagedFileError, OSError) as error:
-            raise StatisticsFileError(f"{path}: {error}. Follow the teacher again.") from error
-        if (header.get("format"), header.get("format_version")) != (FORMAT, str(FORMAT_VERSION)):
-            raise StatisticsFileError(
-                f"{path}: format {header.get('format')!r:.80}, version {header.get('format_version')!r:.20}, is not "
-                f"{FORMAT!r}, version {FORMAT_VERSION}; follow the teacher again with this version of dpstride."
-            )
-        try:
-            metadata = json.loads(header["metadata"])
+        with KIND.read(Path(path)) as (tensors, metadata):
             parts: dict[str, Any] = {name: tensors[f"process.{name}"] for name in ARRAYS}
             fields: dict[str, Any] = {name: tensors[name] for name in _TABLES}
             fields |= {name: metadata[name] for name in _FACTS}
@@ -85,10 +73,6 @@ class Trajectory:
                 fields["shape"] = tuple(int(n) for n in metadata["shape"])
             trajectory = cls(process=ForwardProcess(**parts, **metadata["process"]), **fields)
             trajectory.check()
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-            raise StatisticsFileError(
-                f"{path}: no valid trajectories ({error!s:.300}); follow the teacher again."
-            ) from error
         return trajectory
 
     def check(self) -> None:

@@ -56,7 +56,7 @@ def in_words(threads: int | None) -> Iterator[None]:
 
 
 def shown(quiet: bool, steps: int) -> dict[str, Any]:
-    """How training shows its progress: as a bar on a terminal, else as lines; not at all if ``quiet``."""
+    """Arguments by which training shows its progress: a bar on a terminal, else lines, and nothing if ``quiet``."""
     return {
         "progress": False if quiet else None,
         "report": None if quiet or sys.stderr.isatty() else record_printer(steps),
