@@ -23,6 +23,7 @@ from dpstride.training.masked.text import Ids, split_text
 from dpstride.training.masked.train import masked_losses
 from dpstride.zoo.characters import DESCRIPTION, WEIGHTS, decode, load_characters
 from dpstride.zoo.texts import STRETCH, STRETCHES, TEXTS, _root
+from model_card import describe, held_out, made
 
 DRAWS = 4  # counts of masked characters that every passage is scored at
 
@@ -47,8 +48,7 @@ def install(folder: Path, name: str, text: str) -> Path:
         "characters": len(halves[1]),
         "draws_of_t": DRAWS,
     }
-    (target / DESCRIPTION).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (target / "MODEL_CARD.md").write_text(model_card(name, facts), encoding="utf-8")
+    describe(target, facts, model_card(name, facts))
     return target
 
 
@@ -80,7 +80,7 @@ def held_out_bits(folder: Path, ids: Ids, seed: int = 0) -> tuple[float, float]:
 
 def model_card(name: str, facts: dict[str, Any]) -> str:
     """MODEL_CARD.md of a model of characters, from what its dpstride.json says."""
-    held_out = facts["held_out"]
+    scored = facts["held_out"]
     end = "half a cosine" if facts["cooldown"] is None else f"constant, then falling over {facts['cooldown']:,} steps"
     rows = {
         "objective": "masked diffusion: mean −ln p of the masked characters, their number uniform on 1 … n",
@@ -95,7 +95,6 @@ def model_card(name: str, facts: dict[str, Any]) -> str:
         f"norm at most {facts['clip_norm']:g}, weights averaged with decay {facts['ema_decay']:g}",
         "seed": str(facts["seed"]),
     }
-    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     return f"""---
 license: apache-2.0
 tags:
@@ -111,19 +110,11 @@ metrics:
 
 A small masked diffusion model of English characters, trained to show and test what `dpstride` does with tokens.
 
-| | |
-|---|---|
-{table}
+{made(rows, facts["command"])}
 
-Trained with
-
-```
-{facts["command"]}
-```
-
-**Held-out bits/character, one character at a time: {held_out["bits"]:.3f} ± {held_out["standard_error"]:.3f}** (all
-{held_out["characters"]:,} held-out characters, every passage at {held_out["draws_of_t"]} counts of masked characters,
-stratified; {held_out["in_float32"]:.3f} before the weights were rounded to half precision).
+**Held-out bits/character, one character at a time: {scored["bits"]:.3f} ± {scored["standard_error"]:.3f}** (all
+{scored["characters"]:,} held-out characters, every passage at {scored["draws_of_t"]} counts of masked characters,
+stratified; {scored["in_float32"]:.3f} before the weights were rounded to half precision).
 
 Loads as `dpstride.zoo.load_masked("{name}")`. Not meant for anything but studying schedules.
 """
@@ -137,7 +128,7 @@ def main(folder: Path, name: str, text: Path) -> None:
     """Embed TEXT, score the trained FOLDER on its held-out part, and put it into the zoo as NAME."""
     torch.set_num_threads(1)
     target = install(folder, name, read_text(text))
-    click.echo(f"{target}: {json.loads((target / DESCRIPTION).read_text(encoding='utf-8'))['held_out']}")
+    click.echo(held_out(target))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import click
 
 from dpstride.training.objectives import setting_of
-from dpstride.zoo.models import DESCRIPTION, _root, load_folder, read_description
+from dpstride.zoo.models import _root, load_folder, read_description
 from full_chain import full_chain_bpd
+from model_card import describe, held_out, made
 
 
 def install(folder: str | Path, name: str, images: int = 2048, draws: int = 8, note: str = "") -> Path:
@@ -35,14 +35,13 @@ def install(folder: str | Path, name: str, images: int = 2048, draws: int = 8, n
     if target.exists():
         shutil.rmtree(target)
     shutil.copytree(source, target)
-    (target / DESCRIPTION).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (target / "MODEL_CARD.md").write_text(model_card(name, facts, note), encoding="utf-8")
+    describe(target, facts, model_card(name, facts, note))
     return target
 
 
 def model_card(name: str, facts: dict[str, Any], note: str = "") -> str:
     """MODEL_CARD.md of a model, from what its dpstride.json says; ``note`` is added as it is."""
-    held_out, setting = facts["held_out"], setting_of(facts["objective"])
+    scored, setting = facts["held_out"], setting_of(facts["objective"])
     time_input = "the step, counted from 0" if facts["time_input"] == "index0" else "1000 · t, as a float"
     plans = facts.get("plans") or []
     lengths = "; ".join(f"from step {start} on with `--steps {steps}`" for start, steps in plans)
@@ -65,7 +64,6 @@ def model_card(name: str, facts: dict[str, Any], note: str = "") -> str:
         "started from": facts["warm_start"] or "random weights",
         "seed": str(facts["seed"]),
     }
-    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     extra = f"\n{note.strip()}\n" if note.strip() else ""
     pipeline = "pipeline_tag: unconditional-image-generation\n"
     return f"""---
@@ -84,18 +82,10 @@ metrics:
 
 A small model of 28×28 grey images of garments, trained to show and test what `dpstride` does.
 
-| | |
-|---|---|
-{table}
+{made(rows, facts["command"])}
 
-Trained with
-
-```
-{facts["command"]}
-```
-
-**Held-out bits/dim: {held_out["bpd"]:.3f} ± {held_out["standard_error"]:.3f}** ({held_out["chain"]}; {held_out["images"]:,}
-test images, each at the decoder's step and at {held_out["draws_of_t"]} t stratified over all of them).
+**Held-out bits/dim: {scored["bpd"]:.3f} ± {scored["standard_error"]:.3f}** ({scored["chain"]}; {scored["images"]:,}
+test images, each at the decoder's step and at {scored["draws_of_t"]} t stratified over all of them).
 {extra}
 Loads with diffusers alone (`unet/`), or as `dpstride.zoo.load("{name}")`. The data set is Fashion-MNIST, © 2017 Zalando
 SE, MIT licence. Not meant for anything but studying schedules: it draws small garments, and not always well.
@@ -117,7 +107,7 @@ def main(folder: Path, name: str, images: int, draws: int, note: str, threads: i
 
     torch.set_num_threads(threads)
     target = install(folder, name, images, draws, note)
-    click.echo(f"{target}: {json.loads((target / DESCRIPTION).read_text(encoding='utf-8'))['held_out']}")
+    click.echo(held_out(target))
 
 
 if __name__ == "__main__":
