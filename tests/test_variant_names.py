@@ -95,7 +95,7 @@ OTHER_MEANINGS = {
     "log_snr": {"integrations/export.py": "a column of the table"},
     "diffusers": dict.fromkeys(
         (
-            "integrations/command.py",
+            "integrations/forms.py",
             "integrations/folders.py",
             "integrations/parts.py",
             "runs/record.py",

@@ -110,8 +110,8 @@ def sample_command(
 
     from ..evaluate.sampling import Chain
     from ..evaluate.stream import sample_stream
+    from ..integrations.forms import TOKENS, kind_of
     from ..integrations.published import read_schedules, schedules_on
-    from ..masked.schedule import is_masked
     from ..report.images import check_drawable, save_samples
     from ..runs.numbers import check_batch_size
     from ..schedule import ScheduleSet
@@ -119,7 +119,7 @@ def sample_command(
     from ..strides import beside
     from .sample_masked import AskedTokens, sample_tokens
 
-    if is_masked(schedules):
+    if kind_of(str(schedules)) is TOKENS:
         unused = tuple(f"--{name}" for name in ("variance", "sampler", "eta", "conditioning", "seconds") if given(name))
         asked = AskedTokens(
             schedules,

@@ -8,8 +8,9 @@ import click
 
 from ..options import SAMPLERS, Sampler
 from ..runs.writing import write_text
+from .forms import CODE, NUMBERS, TOKENS, kind_of
 
-OF_TOKENS = ("tokens", "fractions", "times", "llada")
+JSON = "json"  # a file of schedules again
 
 
 @click.command("export")
@@ -17,20 +18,7 @@ OF_TOKENS = ("tokens", "fractions", "times", "llada")
 @click.option(
     "--to",
     "target",
-    type=click.Choice(
-        [
-            "diffusers",
-            "diffusers-code",
-            "improved-diffusion",
-            "k-diffusion",
-            "comfyui",
-            "a1111",
-            "sigmas",
-            "csv",
-            "json",
-            *OF_TOKENS,
-        ]
-    ),
+    type=click.Choice(list(dict.fromkeys([*NUMBERS.forms, JSON, *TOKENS.forms]))),
     required=True,
     help="diffusers: timesteps= list (a flow's sigmas= list). diffusers-code: a Python program that draws with it. "
     "improved-diffusion: --timestep_respacing string. k-diffusion: sigmas with the final 0, also for diffusers' Euler. "
@@ -54,45 +42,21 @@ def export_command(
       dpstride export out/schedules.json --to diffusers-code --sampler dpmpp_2m --budget 12 -o draw.py
       dpstride export rounds/schedules.json --to tokens --budget 8
     """
-    from ..masked.schedule import MaskedScheduleSet, is_masked
-    from ..schedule import ScheduleSet
-    from . import export
-    from .masked_export import masked_form
-
-    if is_masked(schedules):
-        _write(as_json, target, budget, output, text=masked_form(MaskedScheduleSet.load(schedules)[budget], target))
-        return
-    if target in OF_TOKENS:
+    kind = kind_of(schedules)
+    if target not in kind.forms and (target != JSON or kind is TOKENS):
         raise click.UsageError(
-            f"--to {target} is for masked diffusion of tokens; {schedules} holds schedules of numbers."
+            f"{schedules} holds {kind.words}, which have no form {target}. Export them --to {', '.join(kind.forms)}."
         )
-    if target == "json" and output is None:
+    if target == JSON and output is None:
         raise click.UsageError("--to json writes a file: give -o FILE.")
-    if sampler is not None and target != "diffusers-code":
-        raise click.UsageError(f"--sampler is for --to diffusers-code, not {target}: leave it out.")
-    schedule = ScheduleSet.load(schedules)[budget]
-    match target:
-        case "json":
-            assert output is not None
-            schedule.save(output)
-            _print(as_json, target, budget, output)
-            return
-        case "diffusers":
-            text = json.dumps(export.for_diffusers(schedule))
-        case "diffusers-code":
-            text = schedule.diffusers_code(sampler).rstrip("\n")
-        case "comfyui":
-            text = export.for_comfyui(schedule)
-        case "a1111":
-            text = export.for_a1111(schedule)
-        case "improved-diffusion":
-            text = export.timestep_respacing(schedule)
-        case "k-diffusion":
-            text = json.dumps([*export.sigmas(schedule), 0.0])
-        case "sigmas":
-            text = json.dumps(export.sigmas(schedule))
-        case _:
-            text = export.to_csv(schedule)
+    if sampler is not None and target != CODE:
+        raise click.UsageError(f"--sampler is for --to {CODE}, not {target}: leave it out.")
+    schedule = kind.load(schedules)[budget]
+    if target == JSON:
+        schedule.save(output)
+        _print(as_json, target, budget, output)
+        return
+    text = kind.forms[target](schedule) if sampler is None else schedule.diffusers_code(sampler)
     _write(as_json, target, budget, output, text=text)
 
 

@@ -27,8 +27,6 @@ from ..paths import (
     entries_to_json,
     read_schedule_file,
 )
-from ..reading.documents import read_json
-from ..reading.limits import UnreadableFileError
 from ..runs.numbers import looked_up, spans
 from ..runs.writing import write_json
 from .process import scale_counts
@@ -130,15 +128,6 @@ class BinomialSchedule:
     def masked_counts(self, sizes: Integers, draws: npt.NDArray[np.float64]) -> Integers:
         """Masked tokens before and after each round [K + 1, B]: those whose draw [B, n] (infinite where not free) is below."""
         return np.stack([(draws < time).sum(axis=1) for time in self.times])
-
-
-def is_masked(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file says that it holds unmasking schedules; what it holds is not looked at."""
-    try:
-        document = read_json(path)
-    except UnreadableFileError:
-        return False
-    return isinstance(document, dict) and document.get("format") == FORMAT
 
 
 @dataclass(frozen=True, eq=False)
