@@ -2,108 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from code_shape import files_naming, names_of, parsed, string_constants
+from code_shape import files_naming, meant_as, names_of, parsed, string_constants
+from variant_words import OTHER_MEANINGS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dpstride"
 KINDS = names_of(ROOT)
 MOST = 2  # the variant's own file, and options.py
-# Words that are names of other things too. Every file in which such a word means the other thing is listed with what it
-# means there, so that a new use of the word must be judged.
-KIND_OF_PROCESS = "the kind of a process, or data of any value"
-PREDICTED = "what a network predicts"
-OTHER_MEANINGS = {
-    "continuous": dict.fromkeys(
-        (
-            "checking/run.py",
-            "cli/options.py",
-            "cli/sample.py",
-            "evaluate/likelihood.py",
-            "integrations/latents.py",
-            "integrations/wavegrad.py",
-            "process.py",
-            "process_rules.py",
-            "statistics/artefact.py",
-            "training/objectives/flow.py",
-            "training/objectives/terms.py",
-            "training/settings.py",
-            "training/train.py",
-            "zoo/models.py",
-        ),
-        KIND_OF_PROCESS,
-    ),
-    "flow": {
-        **dict.fromkeys(
-            (
-                "checking/kinds/readings.py",
-                "denoiser.py",
-                "integrations/diffusers_flow.py",
-                "racing/diffusers_sampler.py",
-                "statistics/coordinate.py",
-                "training/objectives/terms.py",
-                "zoo/models.py",
-            ),
-            PREDICTED,
-        ),
-        "report/page/document.py": "whether the page shows times of a flow",
-    },
-    "samples": dict.fromkeys(
-        (
-            "adaptive/report.py",
-            "cli/evaluate.py",
-            "cli/sample.py",
-            "cli/sample_masked.py",
-            "report/compare.py",
-            "cli/study.py",
-            "racing/halving.py",
-            "racing/outcome.py",
-            "racing/teacher.py",
-            "racing/wish.py",
-            "evaluate/comparison.py",
-            "evaluate/frechet.py",
-            "evaluate/stream.py",
-            "finding/teacher.py",
-            "finding/trajectory.py",
-            "masked/comparison.py",
-            "masked/costs.py",
-            "masked/estimate.py",
-            "finding/masked.py",
-            "pipeline.py",
-            "report/page/document.py",
-            "report/study_figures.py",
-            "runs/folder.py",
-            "statistics/artefact.py",
-            "statistics/identity.py",
-            "statistics/rows.py",
-            "statistics/trajectory.py",
-            "statistics/trajectory_artefact.py",
-            "study/results.py",
-        ),
-        "a number of samples, or samples themselves",
-    ),
-    "trajectory": {
-        "statistics/trajectory.py": "the kind of a file of progress",
-        "objectives/mixed.py": "one of the two parts of its costs",
-    },
-    "mixed": {"evaluate/features/inception.py": "the blocks of the network"},
-    "even": {"masked/strides.py": "as many tokens in every round"},
-    "log_snr": {"integrations/export.py": "a column of the table"},
-    "diffusers": dict.fromkeys(
-        (
-            "integrations/forms.py",
-            "integrations/folders.py",
-            "integrations/parts.py",
-            "runs/record.py",
-            "zoo/library.py",
-        ),
-        "the package of that name, or the format to export to",
-    ),
-}
 ADAPTERS = ("denoising_diffusion_pytorch", "diffusers", "k_diffusion", "openai", "score_sde", "wavegrad")
 
 
@@ -143,6 +54,28 @@ def test_other_meanings_are_still_there() -> None:
     """A word that is gone from a file must go from the list too, or the list would hide a new use of the name."""
     for name, files in OTHER_MEANINGS.items():
         assert set(files) <= set(naming()[name]), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_of_another_meaning_is_not_the_variant_after_all(kind: str) -> None:
+    """In a listed file, it is never compared with, given to or kept as something that is called after the kind."""
+    for name in KINDS[kind]:
+        for path in OTHER_MEANINGS.get(name, {}):
+            assert name not in meant_as(kind, parsed(SOURCE / path)), f"{path} names the {kind} {name!r}"
+
+
+def test_a_word_is_the_variant_where_its_kind_is_named() -> None:
+    source = """
+objective = "elbo"
+def f(objective="mixed", unit="samples"): ...
+f(objective="trajectory", kind="even")
+if request.objective == "samples" or "karras" in strides or kind == "flow": ...
+match found.objective:
+    case "ays": ...
+"""
+    tree = ast.parse(source)
+    assert meant_as("objective", tree) == {"elbo", "mixed", "trajectory", "samples", "ays"}
+    assert meant_as("stride", tree) == {"karras"}
 
 
 def test_every_name_is_a_file_of_its_own() -> None:

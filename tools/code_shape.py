@@ -6,17 +6,21 @@
 These are the numbers of docs/architecture.md, "Before and after". Lines are lines of the Python files, blank ones and
 docstrings included. A function's parameters are counted without self and cls; command functions of click have one parameter
 for each option of a user and are left out. A repeated line is a line of code inside a run of at least `RUN` lines that stands
-somewhere else in src too, imports and signatures aside. The names are those of `dpstride.options`.
+somewhere else in src too, imports and signatures aside. The names are those of `dpstride.options`; where one
+is a word for something else too (`variant_words.py`), that file does not count.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from variant_words import OTHER_MEANINGS
 
 RUN = 5  # lines that must be the same to count as repeated
 LONG = 400  # lines of a long file
@@ -112,6 +116,47 @@ def string_constants(tree: ast.Module) -> set[str]:
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 found.update(value.value.replace(",", " ").split())
     return found
+
+
+def meant_as(kind: str, tree: ast.Module) -> set[str]:
+    """String constants that are compared with, given to or kept as something that is called after a kind of variants."""
+    word, found = kind.split()[-1], set()
+
+    def note(name: ast.AST | str | None, *values: ast.AST | None) -> None:
+        if word in (_called(name) if isinstance(name, ast.AST) else name or "").lower():
+            every = [node for value in values if value is not None for node in ast.walk(value)]
+            found.update(node.value for node in every if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare():
+                for one, other in itertools.permutations([node.left, *node.comparators], 2):
+                    if not isinstance(one, ast.Constant):
+                        note(one, other if isinstance(other, ast.Constant | ast.Tuple | ast.List | ast.Set) else None)
+            case ast.keyword():
+                note(node.arg, node.value if isinstance(node.value, ast.Constant) else None)
+            case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
+                note(name, node.value if isinstance(node.value, ast.Constant) else None)
+            case ast.arguments():
+                plain = [*node.posonlyargs, *node.args]
+                for each, value in [
+                    *zip(plain[len(plain) - len(node.defaults) :], node.defaults, strict=True),
+                    *zip(node.kwonlyargs, node.kw_defaults, strict=True),
+                ]:
+                    note(each.arg, value if isinstance(value, ast.Constant) else None)
+            case ast.Match():
+                note(node.subject, *(case.pattern for case in node.cases))
+    return found
+
+
+def _called(node: ast.AST) -> str:
+    """The last name of an expression: of found.objective, found["objective"] or objective() "objective"."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+            return str(name)
+        case ast.Call(func=function):
+            return _called(function)
+    return ""
 
 
 def names_of(root: Path) -> dict[str, tuple[str, ...]]:
@@ -229,7 +274,10 @@ def shape_of(root: Path) -> Shape:
         numbers[title] = str(len(places[title]))
     numbers["repeated lines"] = str(repeated)
     for kind, every in names.items():
-        found = files_naming(root, every)
+        found = {
+            name: [path for path in files if path not in OTHER_MEANINGS.get(name, {})]
+            for name, files in files_naming(root, every).items()
+        }
         counts = {name: len(files) for name, files in found.items()}
         worst = max(counts, key=lambda name: counts[name])
         numbers[f"files that name {article(kind)}, at most"] = f"{counts[worst]} ({worst})"
