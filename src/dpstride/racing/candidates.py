@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ..evaluate.likelihood import steps_on
 from ..objectives.band import DEFAULT, Band, costs_over
 from ..objectives.elbo import elbo_costs
-from ..options import DEFAULT_OBJECTIVE, KARRAS, STRIDES
+from ..options import DEFAULT_OBJECTIVE, KARRAS, RACED_BESIDE, STRIDES
+from ..schedule import Schedule
 from ..solver import Solution, solve
-from ..strides import find, karras_stride
+from ..strides import beside, find, karras_stride
 
 if TYPE_CHECKING:
     from ..process import ForwardProcess
@@ -100,6 +101,14 @@ class Field:
             with suppress(ValueError):  # no room for so many different steps on this grid, or none given of as many
                 found.setdefault(candidate.path(budget), candidate)
         return [(candidate, path) for path, candidate in found.items()]
+
+    def beside(self, base: ScheduleSet, budget: int) -> dict[str, Schedule]:
+        """Schedules that the winner is measured beside, by name: hand-made ones, the ELBO's, and those that were given."""
+        found = {name: beside(base, name, budget) for name in RACED_BESIDE}
+        for name in (DEFAULT_OBJECTIVE, *self.also):
+            with suppress(ValueError):  # none given of so many steps
+                found[name] = base.adopt(Schedule(self.process, self.named(name).path(budget), name))
+        return found
 
     def _path(self, band: Band, budget: int) -> Path:
         if band not in self._solved:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..options import DEFAULT_OBJECTIVE, RACED_BESIDE, STRIDES, TRAJECTORY, Variance
+from ..options import RACED_BESIDE, STRIDES, TRAJECTORY, Variance
 from ..reading.text import printable
 from ..runs.execution import Execution
 from ..runs.folder import RACE, SCHEDULES, Needed, begin
@@ -15,7 +15,7 @@ from ..runs.pulse import Pulse
 from ..runs.record import Run
 from ..runs.workers import current
 from ..schedule import Schedule, ScheduleSet
-from ..strides import beside, even_stride
+from ..strides import even_stride
 from .arena import Arena
 from .candidates import FAMILY, RHOS, Candidate, Field, between
 from .finish import OURS, finish
@@ -43,6 +43,25 @@ STATISTICS, DRAWS = "statistics.safetensors", "draws"
 PROBED = 8  # samples whose conditioning the probes of a network are given
 CANDIDATES = len(FAMILY) + len(STRIDES) + len(RHOS) + 1
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What a race chose, before it is measured again.
+
+    Attributes:
+        base: schedules whose sampler, variance and fitted numbers all others take over.
+        schedules: the schedule of every number of steps.
+        heats: races of the budgets.
+        variances: races of the reverse variances, if there were any.
+        polished: what polishing gained, if it was asked for.
+    """
+
+    base: ScheduleSet
+    schedules: ScheduleSet
+    heats: tuple[Heat, ...]
+    variances: tuple[Heat, ...] = ()
+    polished: tuple[Heat, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +100,12 @@ class Event:
     @property
     def candidates(self) -> int:
         """Rules that race."""
-        return CANDIDATES + len(self.wish.also) + (followed(self.sampling) is not None)
+        return CANDIDATES + self.given
+
+    @property
+    def given(self) -> int:
+        """Rules among them that are none of the package's formulas: the trajectory objective's, and the user's own."""
+        return len(self.wish.also) + (followed(self.sampling) is not None)
 
     @property
     def sampler(self) -> str:
@@ -99,7 +123,7 @@ class Event:
         raced = drawn * sum(self.budgets)
         if wish.polish:
             raced += wish.race_samples * sum(tries(K) * K for K in self.budgets)
-        final = expected_finish(wish.samples, self.budgets, len(RACED_BESIDE) + 1, self.reference_steps)
+        final = expected_finish(wish.samples, self.budgets, len(RACED_BESIDE) + 1 + self.given, self.reference_steps)
         each = self.sampling.cost.step * self.denoiser.passes
         return raced * each + self.of_teacher(), final * each
 
@@ -140,23 +164,27 @@ class Event:
         with Pulse(self.say, bars=self.how.progress) as pulse:
             event = replace(self, say=pulse.say)
             pulse.doing("Evaluating the network for the statistics behind the paths")
-            statistics = event._statistics()
-            base = event._base(statistics)
-            field = Field(statistics, max(event.budgets), {**event._of_teacher(), **event.wish.also})
+            statistics = event.statistics()
+            field = event.field(statistics)
             pulse.doing("Racing candidates")
-            arena, purse = event._racing_arena(), event._purse()
-            heats = event._race(arena, field, base, purse)
-            winners = {heat.budget: field.named(heat.winner) for heat in heats}
-            base, variances = event._variance(arena, statistics, base, winners, purse=purse)
-            paths, polished = event._polish(arena, base, winners, purse)
-            schedules = event._schedules(base, field, winners, paths)
+            purse = event._purse()
+            choice = event.choose(field, purse)
             pulse.doing("Measuring the winners again")
-            found = event._finish(field, base, schedules, heats, purse=purse)
-            return event._write(replace(found, variances=variances, polished=polished))
+            return event._write(event._finish(field, choice, purse))
+
+    def choose(self, field: Field, purse: Purse) -> Choice:
+        """Race paths, then variances, polish, and make the schedules of all numbers of steps; nothing is measured again."""
+        arena, base = self.arena(self.choosing, self.how.seed), self._base(field.statistics)
+        heats = self._race(arena, field, base, purse)
+        winners = {heat.budget: field.named(heat.winner) for heat in heats}
+        base, variances = self._variance(arena, field.statistics, base, winners, purse=purse)
+        paths, polished = self._polish(arena, base, winners, purse)
+        return Choice(base, self._schedules(base, field, winners, paths), tuple(heats), variances, polished)
 
     # --- the parts -----------------------------------------------------------------------------------------------------
 
-    def _statistics(self) -> Statistics:
+    def statistics(self) -> Statistics:
+        """Statistics behind the paths, from the output folder where they are kept."""
         from ..adaptive.loop import estimate_adaptively
         from ..objectives.band import DEFAULT
 
@@ -168,6 +196,14 @@ class Event:
         )  # fmt: skip
         self.say(f"{self.output / STATISTICS}: {report.sentence()}")
         return statistics
+
+    def field(self, statistics: Statistics) -> Field:
+        """Candidates."""
+        return Field(statistics, max(self.budgets), {**self._of_teacher(), **self.wish.also})
+
+    def arena(self, real: Samples, seed: int) -> Arena:
+        """Model, sampler, noises and real data to draw by and to measure against."""
+        return self._arena(real, self.measure.of_real(real)["features"], seed)
 
     def _of_teacher(self) -> dict[str, ScheduleSet]:
         """Paths of the trajectory objective, for a sampler that it is for."""
@@ -207,9 +243,6 @@ class Event:
             identity={"model": self.denoiser.describe(), "behaviour": behaviour, **self.measure.behaviour(real)},
             batch_size=self.how.batch_size,
         )
-
-    def _racing_arena(self) -> Arena:
-        return self._arena(self.choosing, self.measure.of_real(self.choosing)["features"], self.how.seed)
 
     def _purse(self) -> Purse:
         limit = self.wish.evaluations
@@ -271,26 +304,18 @@ class Event:
             provenance={**base.provenance, "race": names, "run": self.record.id},
         )
 
-    def _finish(
-        self, field: Field, base: ScheduleSet, schedules: ScheduleSet, heats: list[Heat], *, purse: Purse
-    ) -> Race:
-        real = self.measure.of_real(self.scoring)
+    def _finish(self, field: Field, choice: Choice, purse: Purse) -> Race:
+        real, base = self.measure.of_real(self.scoring), choice.base
         arena = self._arena(self.scoring, real["features"], self.how.seed + 1)
-        elbo = field.named(DEFAULT_OBJECTIVE)
-
-        def others(K: int) -> dict[str, Schedule]:
-            strides = {name: beside(base, name, K) for name in RACED_BESIDE}
-            return strides | {elbo.name: base.adopt(Schedule(field.process, elbo.path(K), elbo.name))}
-
         found = finish(
-            arena, self.wish.samples, ours={K: schedules[K] for K in schedules.budgets}, others=others,
-            reference=base.adopt(even_stride(field.process, self.reference_steps)), budgets=self.budgets,
-            margin=self.wish.within, say=self.say,
+            arena, self.wish.samples, ours={K: choice.schedules[K] for K in choice.schedules.budgets},
+            others=lambda K: field.beside(base, K), reference=base.adopt(even_stride(field.process, self.reference_steps)),
+            budgets=self.budgets, margin=self.wish.within, say=self.say,
         )  # fmt: skip
         return Race(
-            schedules, tuple(heats), found, self.sampler, measure=self.measure.words,
-            scale=self.measure.scale, evaluations={"race": purse.spent, "finish": found.evaluations}, notes=self.notes,
-            real=real["images"],
+            choice.schedules, choice.heats, found, self.sampler, measure=self.measure.words, scale=self.measure.scale,
+            evaluations={"race": purse.spent, "finish": found.evaluations}, notes=self.notes, real=real["images"],
+            variances=choice.variances, polished=choice.polished,
         )  # fmt: skip
 
     def _write(self, found: Race) -> Race:
