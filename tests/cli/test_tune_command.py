@@ -74,3 +74,32 @@ def test_wrong_options_exit_with_2_before_any_work(
     assert _run([*COMMAND, *options]) == 2
     assert message in capsys.readouterr().err
     assert not (folder / "out" / "run.json").exists()
+
+
+def test_find_for_samples_with_race_does_what_tune_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shared = ["tuned_model:model", "data.npy", "-o", "out", "--budgets", "2,4", "--sampler", "ddim", "--json"]
+    assert _run(["find", *shared, "--for", "samples", "--race", "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == {"race", "finish", "seconds"}
+    assert _run(["find", *shared, "--for", "samples", "--race"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (folder / "out" / "race.json").is_file()
+    assert found["sampler"] == "DDIM"
+    assert [heat["budget"] for heat in found["heats"]] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--race"], "--race measures samples, and these paths are for elbo"),
+        (["--race", "--objective", "trajectory"], "--race measures samples, and these paths are for trajectory"),
+        (["--race", "--for", "samples", "--samples", "8"], "--samples says nothing to a race"),
+        (["--race", "--for", "samples", "--evenness", "0.2"], "--evenness says nothing to a race"),
+        (["--race", "--for", "samples", "--every-step"], "--every-step says nothing to a race"),
+    ],
+)
+def test_what_a_race_of_find_does_not_take_exits_with_2(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert _run(["find", "tuned_model:model", "data.npy", "-o", "out", *options]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (folder / "out" / "run.json").exists()

@@ -21,6 +21,7 @@ from dpstride.cli import _run
 from dpstride.integrations.export import sigmas, timesteps
 from dpstride.racing.finish import Entry
 from dpstride.racing.outcome import Race
+from dpstride.racing.passes import Passes
 from dpstride.report.race_page import SavedRace, race_document, write_race_page
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 from small_race import small_race
@@ -206,6 +207,38 @@ def test_samples_from_the_same_noises_are_side_by_side(browser: Browser, raced: 
         names = ("real", "30_steps_reference", f"{K}_steps", f"{K}_steps_even", f"{K}_steps_karras")
         for (_, url), name in zip(shown, names, strict=True):
             assert base64.b64decode(url.partition(",")[2]) == (raced / f"samples_{name}.png").read_bytes()
+
+
+def test_samples_of_numbers_of_steps_that_bisection_measured_are_shown_too(
+    browser: Browser, raced: Path, tmp_path: Path
+) -> None:
+    folder = made_up(tmp_path / "out")  # even steps were measured at 4, which did not race
+    for name in ("samples_2_steps.png", "samples_4_steps_even.png"):
+        shutil.copy(raced / "samples_2_steps.png", folder / name)
+    write_race_page(folder)
+    browser.open(folder)
+    for K, labels in ((2, ["raced"]), (4, ["even stride"])):
+        browser.choose(K)
+        assert browser.text("#samples-budget") == f"{K} steps"
+        assert not browser.text("#samples-remark")
+        shown = "return [...document.querySelectorAll('#samples figcaption')].map((each) => each.textContent)"
+        assert browser.script(shown) == labels
+
+
+def test_evaluations_stand_beside_steps_where_they_are_others(browser: Browser, tmp_path: Path) -> None:
+    race = replace(small_race(), cost=Passes(2, last=1))
+    assert "5 steps (9 evaluations)" in race.answer
+    browser.open(made_up(tmp_path / "out", race))
+    assert browser.complaints() == []
+    browser.choose(5)
+    assert browser.text("#measured-budget") == "5 steps (9 evaluations)"
+    axis = browser.script(
+        "return [...document.querySelectorAll('#distances .axis text')].map((each) => each.textContent)"
+    )
+    assert "steps: K steps take 2K − 1 evaluations" in axis
+    browser.open(made_up(tmp_path / "plain"))
+    browser.choose(5)
+    assert browser.text("#measured-budget") == "5 steps"
 
 
 def test_large_grids_are_made_smaller(copied: Path) -> None:

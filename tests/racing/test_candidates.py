@@ -127,6 +127,21 @@ def test_between_two_winners_of_the_family_parameters_lie_between(statistics: St
     assert between(winners, field, 12) is winners[8]
 
 
+def test_between_two_caps_lies_a_cap_and_no_cap_is_far_away(statistics: Statistics) -> None:
+    field = Field(statistics, T)
+    winners = {2: field.member(Band(cap=1.0)), 8: field.member(Band(cap=2.0))}
+    middle = between(winners, field, 4).band
+    assert middle is not None
+    assert middle.cap == pytest.approx(4.0 / 3.0)
+    for first, last in ((1.5, math.inf), (math.inf, 1.5)):
+        found = between({2: field.member(Band(cap=first)), 8: field.member(Band(cap=last))}, field, 4).band
+        assert found is not None
+        assert found.cap == pytest.approx(3.0)
+    uncapped = between({2: field.member(Band()), 8: field.member(Band(1.6))}, field, 4).band
+    assert uncapped is not None
+    assert uncapped.cap == math.inf
+
+
 def test_between_winners_of_other_kinds_the_nearest_is_taken(statistics: Statistics) -> None:
     field = Field(statistics, T)
     winners: dict[int, Candidate] = {2: field.named("even"), 8: field.member(Band())}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dpstride import Denoiser, tune
 from dpstride.integrations.guidance import Guided
+from dpstride.racing.outcome import Race
 from dpstride.racing.passes import Passes
 from dpstride.racing.sampling import BuiltIn, Own, sampling_of
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
@@ -51,6 +52,8 @@ def test_heun_races_paths_of_half_as_many_steps(tmp_path: Path) -> None:
     race = tune(counted, DATA, tmp_path / "out", sampler="heun", budgets=(4, 5, 7), **SMALL)
     assert [heat.budget for heat in race.heats] == [2, 3, 4]
     assert race.answer.startswith("With Heun (K steps take 2K − 1 evaluations), ")
+    assert "4 steps (7 evaluations)" in race.table()
+    assert Race.load(tmp_path / "out" / "race.json", race.schedules).cost == Passes(2, last=1)
     assert race.schedules.sampler == "heun"
     before, spent = made["passes"], sum(race.evaluations.values())
     tune(counted, DATA, tmp_path / "out", sampler="heun", budgets=(4, 5, 7), **SMALL)

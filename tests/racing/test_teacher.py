@@ -57,6 +57,8 @@ def test_paths_are_those_of_the_objective_on_128_steps_and_cost_what_is_said(tmp
 def test_they_race_under_a_name_that_nothing_else_may_have(tmp_path: Path) -> None:
     race = tune(mixture_denoiser(60), DATA, tmp_path / "out", sampler="dpmpp_2m", **SMALL)
     assert "trajectory" in race.heats[0].rounds[0].distances
+    assert race.finish.entries["trajectory", 3].distance > 0.0  # and it is measured again beside the winner
+    assert "trajectory" in race.table()
     assert (tmp_path / "out" / "trajectory.safetensors").is_file()
     other = ScheduleSet.of([even_stride(mixture_denoiser(60).process, 3)])
     with pytest.raises(ValueError, match="'trajectory' is the name of another candidate"):

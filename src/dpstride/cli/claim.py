@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def claims_folder(command: F) -> F:
-    """A verb that writes into the folder ``output``; a dry run writes nothing and claims nothing."""
+    """A verb that writes into the folder ``output``; a dry run claims nothing, a ``race`` does so itself."""
     return _claiming(command, Lock)
 
 
@@ -26,7 +26,7 @@ def claims_file(command: F) -> F:
 def _claiming(command: F, lock: Callable[[Path], Lock]) -> F:
     @functools.wraps(command)
     def claiming(*, output: Path, **options: Any) -> None:
-        if options.get("dry_run"):
+        if options.get("dry_run") or options.get("race"):
             command(output=output, **options)
             return
         with claimed(output, lock):

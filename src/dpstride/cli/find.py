@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..finding.inputs import DEFAULT_SAMPLES
-from ..options import Objective, Purpose, Sampler
+from ..options import SAMPLES, Objective, Purpose, Sampler
 from .claim import claims_folder
 from .console import emit, printer
 from .expected import in_words
@@ -21,6 +21,7 @@ from .options import (
     conditioning_option,
     costs,
     dry_run,
+    given,
     model_option,
     run_arguments,
     run_options,
@@ -29,6 +30,9 @@ from .report import run_of
 
 if TYPE_CHECKING:
     from ..finding.job import Job
+
+CHOSE_THE_RACE = ("race", "purpose", "objective")
+OF_ANOTHER_MEANING = ("samples",)  # of paths here, of the final measurement there
 
 
 @click.command("find", short_help="The main job: the best schedules of MODEL, chosen on DATA.")
@@ -50,6 +54,11 @@ if TYPE_CHECKING:
 )
 @dry_run
 @objective
+@click.option(
+    "--race",
+    is_flag=True,
+    help="With --for samples: choose among many rules by measured samples, as dpstride tune does, which has more options.",
+)
 @model_option
 @conditioning_option
 @costs
@@ -70,6 +79,7 @@ def find_command(
     pictures: int | None,
     purpose: Purpose | None,
     objective: Objective,
+    race: bool,
     sampler: Sampler,
     eta: float,
     exponent: float | None,
@@ -102,7 +112,8 @@ def find_command(
     A folder with results of another model, other data or other options is refused; --overwrite replaces them.
 
     By default paths are best for bits/dim. --for samples chooses paths that draw good samples in few steps, with --sampler,
-    from the same statistics: by the divergence from the data over a band of noise levels.
+    from the same statistics: by the divergence from the data over a band of noise levels. With --race many rules draw samples,
+    and what is measurably the closest to real data is chosen for each number of steps.
 
     --objective trajectory chooses paths for a deterministic sampler instead, by how far its steps leave a teacher's
     trajectory, and scores them by the distance of end points from --heldout-samples noises, without a page; mixed weighs
@@ -122,6 +133,9 @@ def find_command(
 
     objective = objective_of(purpose, objective)
     check_objective(objective)
+    if race:
+        race_instead(objective)
+        return
     request = Request(
         objective=objective,
         variance=variance,
@@ -153,6 +167,25 @@ def find_command(
         return
     found = job.run(overwrite)
     emit(as_json, found.details, found.summary)
+
+
+def race_instead(objective: Objective) -> None:
+    """Do what `dpstride tune` does, with the options that were given; those that it has not are refused."""
+    from .tune import tune_command
+
+    context = click.get_current_context()
+    if objective != SAMPLES:
+        raise click.UsageError(
+            f"--race measures samples, and these paths are for {objective}. Give --for samples with it."
+        )
+    typed = {name: value for name, value in context.params.items() if given(name) and name not in CHOSE_THE_RACE}
+    for name in typed:
+        if name in OF_ANOTHER_MEANING or name not in {parameter.name for parameter in tune_command.params}:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} says nothing to a race. Leave it out; dpstride tune --help has the options "
+                "of races."
+            )
+    context.invoke(tune_command, **typed)
 
 
 def say_expected(job: Job, as_json: bool) -> None:

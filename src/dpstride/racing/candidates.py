@@ -104,7 +104,7 @@ class Field:
 
     def beside(self, base: ScheduleSet, budget: int) -> dict[str, Schedule]:
         """Schedules that the winner is measured beside, by name: hand-made ones, the ELBO's, and those that were given."""
-        found = {name: beside(base, name, budget) for name in RACED_BESIDE}
+        found: dict[str, Schedule] = {name: beside(base, name, budget) for name in RACED_BESIDE}
         for name in (DEFAULT_OBJECTIVE, *self.also):
             with suppress(ValueError):  # none given of so many steps
                 found[name] = base.adopt(Schedule(self.process, self.named(name).path(budget), name))
@@ -143,7 +143,7 @@ def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candida
     else:
         share = math.log(budget / below) / math.log(above / below)
         first, last = winners[below].band, winners[above].band
-        if first is not None and last is not None and first.cap == last.cap:
+        if first is not None and last is not None:
             return field.member(part_way(first, last, share))
         found = winners[below if share < 0.5 else above]
     with suppress(ValueError):
@@ -153,7 +153,7 @@ def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candida
 
 
 def part_way(first: Band, last: Band, share: float) -> Band:
-    """The band that lies ``share`` of the way to ``last``, its ends in proportion, the rest in difference."""
+    """The band that lies ``share`` of the way to ``last``: its ends in proportion, caps by reciprocals, the rest linearly."""
 
     def between(a: float, b: float) -> float:
         return a + share * (b - a)
@@ -165,4 +165,5 @@ def part_way(first: Band, last: Band, share: float) -> Band:
         for a, b in ((first.low, last.low), (first.high, last.high))
     )
     exponent, evenness = between(first.exponent, last.exponent), between(first.evenness, last.evenness)
-    return Band(exponent, low, high, cap=first.cap, evenness=evenness)
+    inverse = between(1.0 / first.cap, 1.0 / last.cap)  # no cap is 1/∞
+    return Band(exponent, low, high, cap=1.0 / inverse if inverse > 0.0 else math.inf, evenness=evenness)

@@ -315,7 +315,7 @@ class Event:
         return Race(
             choice.schedules, choice.heats, found, self.sampler, measure=self.measure.words, scale=self.measure.scale,
             evaluations={"race": purse.spent, "finish": found.evaluations}, notes=self.notes, real=real["images"],
-            variances=choice.variances, polished=choice.polished,
+            variances=choice.variances, polished=choice.polished, cost=self.sampling.cost,
         )  # fmt: skip
 
     def _write(self, found: Race) -> Race:

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options import DEFAULT_OBJECTIVE, EVEN, STRIDES
+from ..options import EVEN
 from ..reading.documents import document_of
 from ..reading.text import printable
 from ..reading.types import check_types
 from ..runs.writing import write_json
 from .finish import INTERVAL, OURS, Entry, Finish
 from .halving import SURE, Heat
+from .passes import Passes
 
 if TYPE_CHECKING:
     from ..schedule import ScheduleSet
 
 FORMAT = "dpstride-race-1"
-NAMES = {OURS, *STRIDES, DEFAULT_OBJECTIVE}  # of schedules that are measured at the end
 LONGEST = 2000  # characters of a note
 MOST = 1e100  # that a distance can be: more is a damaged file, and overflows
 
@@ -42,6 +42,7 @@ class Race:
         variances: the race of reverse variances along the winners' paths, for a sampler that takes one.
         polished: the winners' paths beside what polishing made of them, by the distances that chose.
         real: the first few real data, uint8 [m, C, H, W], where they are images.
+        cost: evaluations of a sample in every step.
     """
 
     schedules: ScheduleSet
@@ -56,6 +57,7 @@ class Race:
     variances: tuple[Heat, ...] = ()
     polished: tuple[Heat, ...] = ()
     real: Any = ()
+    cost: Passes = field(default_factory=Passes)
 
     def __post_init__(self) -> None:
         # Texts of others (a file's, a function's name) go into a table, a figure and a terminal.
@@ -74,6 +76,11 @@ class Race:
     def _told(self, entry: Entry) -> str:
         return f"{self.scale * entry.distance:.3g} ± {self.scale * entry.standard_error:.2g}"
 
+    def _steps(self, budget: int) -> str:
+        """Number of steps in words, with their evaluations where these are others."""
+        evaluations = self.cost.along(budget)
+        return f"{budget} steps" + ("" if evaluations == budget else f" ({evaluations:,} evaluations)")
+
     @property
     def times(self) -> str:
         """The factor of distances in tables, after the name of the measure."""
@@ -91,12 +98,12 @@ class Race:
             closest = finish.entries[OURS, most]
             return (
                 f"With {self.sampler}, no number of steps up to {most} gives samples as close to real data as {many}: "
-                f"{most} steps have {self._told(closest)} ({self.measure}{self.times}), those {self._told(reference)}."
+                f"{self._steps(most)} have {self._told(closest)} ({self.measure}{self.times}), those {self._told(reference)}."
             )
         need = f"even steps need {even}" if even is not None else f"even steps need more than {most}"
         return (
-            f"With {self.sampler}, {raced} steps give samples as close to real data as {many} ({self.measure}{self.times} "
-            f"{self._told(finish.entries[OURS, raced])}, those {self._told(reference)}); {need}."
+            f"With {self.sampler}, {self._steps(raced)} give samples as close to real data as {many} ({self.measure}"
+            f"{self.times} {self._told(finish.entries[OURS, raced])}, those {self._told(reference)}); {need}."
         )
 
     @property
@@ -150,14 +157,14 @@ class Race:
         """Final distances of all schedules at every raced budget; below each how far it is behind the raced one."""
         budgets = [heat.budget for heat in self.heats]
         names = list(dict.fromkeys(name for name, K in self.finish.entries if K in budgets))
-        head = [f"{self.measure}{self.times}", *(f"{K} steps" for K in budgets)]
+        head = [f"{self.measure}{self.times}", *map(self._steps, budgets)]
         rows = [head]
         for name in names:
             cells = []
             for K in budgets:
                 entry = self.finish.entries.get((name, K))
                 cells.append("" if entry is None else self._cell(entry))
-            rows.append([name, *cells])
+            rows.append([printable(name), *cells])
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "─" * len(lines[0]))
@@ -183,6 +190,7 @@ class Race:
             "sampler": self.sampler,
             "measure": self.measure,
             "scale": self.scale,
+            "passes": {"step": self.cost.step, "last": self.cost.last},
             "samples": finish.samples,
             "margin": finish.margin,
             "interval": INTERVAL,
@@ -218,6 +226,7 @@ class Race:
                 notes=tuple(document["notes"]),
                 variances=tuple(Heat.from_dict(heat) for heat in document["variances"]),
                 polished=tuple(Heat.from_dict(heat) for heat in document.get("polished", ())),
+                cost=Passes(**document.get("passes", {})),
             )
             race.check()
         return race
@@ -275,8 +284,6 @@ def _finish(document: Mapping[str, Any], T: int) -> Finish:
     entries = {(entry.name, entry.budget): entry for entry in read}
     if len(entries) < len(read):
         raise ValueError("two of its distances are of one schedule")
-    if unknown := {name for name, _ in entries} - NAMES:
-        raise ValueError(f"{min(unknown)!r:.80} is no schedule that is measured")
     if document["enough"].keys() != {OURS, EVEN}:
         raise ValueError(f"it must say how many steps are enough for {OURS} and {EVEN}")
     found = Finish(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import strides
-from ..options import DEFAULT_OBJECTIVE, EVEN, KARRAS, STRIDES
+from ..options import DEFAULT_OBJECTIVE, EVEN, KARRAS, STRIDES, TRAJECTORY
 from ..racing.finish import INTERVAL, OURS, REFERENCE
 from ..racing.outcome import Race
 from ..reading.text import printable
@@ -16,7 +16,7 @@ from .images import save_samples
 OTHERS = ("#E69F00", "#56B4E9", "#CC79A7", "#F0E442")  # of schedules that have no colour of their own
 PICTURED = (OURS, EVEN, KARRAS)
 REAL = "samples_real.png"
-OTHER_WORDS = {OURS: "raced", DEFAULT_OBJECTIVE: "best for the ELBO"}
+OTHER_WORDS = {OURS: "raced", DEFAULT_OBJECTIVE: "best for the ELBO", TRAJECTORY: "best for the trajectory"}
 
 
 def save_race(race: Race, folder: str | Path) -> list[Path]:
@@ -40,7 +40,7 @@ def grid_name(name: str, budget: int) -> str:
 
 def words_of(name: str) -> str:
     """A measured schedule by name, in words."""
-    return strides.find(name).words if name in STRIDES else OTHER_WORDS.get(name, name)
+    return strides.find(name).words if name in STRIDES else OTHER_WORDS.get(name) or printable(name, 60)
 
 
 def draw_distances(axes: Any, race: Race) -> None:
@@ -70,7 +70,8 @@ def draw_distances(axes: Any, race: Race) -> None:
         axes.set_yscale("log")
     axes.set_xlabel(f"steps, with {printable(race.sampler, 60)}", parse_math=False)
     axes.set_ylabel(f"{printable(race.measure, 60)}{race.times} (bars: 95%)", parse_math=False)
-    axes.legend(frameon=False, fontsize=8)
+    for text in axes.legend(frameon=False, fontsize=8).get_texts():
+        text.set_parse_math(False)  # names of files may have dollars
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -30,6 +30,7 @@ from .page.write import NAME, Layout, page_text
 from .race import PICTURED, REAL, grid_name, words_of
 
 FORMAT = "dpstride-race-page-1"
+OTHERS = 5  # styles of race.css
 LAYOUT = Layout("race.html", ("noise.js", "forms.js", "race.js"), ("race.css",), unit="", scores=("distances.js",))
 
 
@@ -99,6 +100,7 @@ def race_document(saved: SavedRace) -> dict[str, Any]:
         "sampler": printable(race.sampler, TEXT),
         "measure": printable(f"{race.measure}{race.times}", TEXT),
         "samples": finish.samples,
+        "passes": {"step": race.cost.step, "saved": race.cost.saved, "words": race.cost.words},
         "interval": INTERVAL,
         "sure": SURE,
         "enough": finish.enough[OURS],
@@ -168,7 +170,7 @@ def _styles(names: Sequence[str]) -> Iterator[str]:
         elif name in COMPARED_STRIDES:
             yield name
         else:
-            yield f"other-{others % 4}"
+            yield f"other-{others % OTHERS}"
             others += 1
 
 
@@ -215,17 +217,17 @@ def _heat(heat: Heat, scale: float, of: str) -> dict[str, Any]:
 
 
 def _pictures(saved: SavedRace) -> dict[str, Any]:
-    """Grids of real data and of the reference, and by raced number of steps those of the schedules shown."""
+    """Grids of real data and of the reference, and by measured number of steps those of the schedules shown."""
     folder, many = saved.folder, saved.race.finish.reference.budget
     common = [
         grid_picture(folder / REAL, "real data"),
         grid_picture(folder / grid_name(REFERENCE, many), f"{many:,} even steps"),
     ]
     budgets = []
-    for heat in saved.race.heats:
-        grids = [grid_picture(folder / grid_name(name, heat.budget), words_of(name)) for name in PICTURED]
+    for K in sorted({K for _, K in saved.race.finish.entries}):  # bisection measured more than raced
+        grids = [grid_picture(folder / grid_name(name, K), words_of(name)) for name in PICTURED]
         if pictures := [grid for grid in grids if grid is not None]:
-            budgets.append({"budget": heat.budget, "pictures": pictures})
+            budgets.append({"budget": K, "pictures": pictures})
     return {"common": [grid for grid in common if grid is not None], "budgets": budgets}
 
 

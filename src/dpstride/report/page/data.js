@@ -52,7 +52,7 @@ function pathAt(report, place, {bytes, masks} = report.paths) {
 }
 
 const grouped = (value) => value.toLocaleString('en');
-const stepsInWords = (count) => (count === 1 ? `1 ${WORDS.step}` : `${grouped(count)} ${WORDS.step}s`);
+const stepsInWords = (count) => (count === 1 ? `1 ${WORDS.step}` : `${grouped(count)} ${WORDS.step}s`) + (WORDS.more ? WORDS.more(count) : '');
 
 // Comparison.enough, .best_budget and .sentence of the library.
 function answerOf(report, tolerance) {

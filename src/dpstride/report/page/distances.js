@@ -75,7 +75,7 @@ function drawDistances() {
       ...points.map((point) => shape('path', {class: `dot ${style}`, 'data-name': name, 'data-budget': point.budget, d: outline(i), transform: `translate(${at(point).join(' ')})`})));
   });
   const labelled = report.tableBudgets.filter((K, i, all) => !i || x(K) - x(all[i - 1]) > 26);
-  axisBelow(plot, labelled.map((K) => ({at: x(K), label: grouped(K)})), 'steps');
+  axisBelow(plot, labelled.map((K) => ({at: x(K), label: grouped(K)})), report.passes.words ? `steps: ${report.passes.words}` : 'steps');
   const nearest = (px) => nearestMeasured(x.invert(px));
   const lineAt = (K) => shape('path', {d: `M${round(x(K))} ${plot.top}V${plot.bottom}`});
   onPoint(plot, (px, py) => {

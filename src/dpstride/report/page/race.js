@@ -1,6 +1,8 @@
 // The page of a race: the path and the rule that it is of, samples, what was spent, and how the race went.
 
-const WORDS = {step: 'step'};
+// Evaluations of a sample, where a step is not one.
+const evaluations = (steps) => report.passes.step * steps - report.passes.saved;
+const WORDS = {step: 'step', more: (steps) => (evaluations(steps) === steps ? '' : ` (${grouped(evaluations(steps))} ${evaluations(steps) === 1 ? 'evaluation' : 'evaluations'})`)};
 
 function showSamples() {
   const {common, budgets} = report.pictures;
