@@ -72,6 +72,21 @@ def test_mixed_schedules_lie_between_the_two_ends(folder: Path, capsys: pytest.C
         assert mine["heldout_bpd"] == pytest.approx(heldout.bpd(float(heldout.step_nats(mine["steps"]).sum())))
         bpd = [point["bpd"] for point in front[K]]
         assert bpd == sorted(bpd)
+    again = [
+        "find",
+        "objective_model:model",
+        "data.npy",
+        "-o",
+        "out",
+        "--samples",
+        "20",
+        "--heldout-samples",
+        "16",
+        *options,
+    ]
+    for words in (again, ["report", "out"]):
+        assert _run(words) == 0
+        assert "best for neither alone" in capsys.readouterr().out
 
 
 def test_bad_objectives_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,7 @@ def test_nothing_moves_where_no_terminal_is(folder: Path, capfd: pytest.CaptureF
     sys.modules.pop("terminal_model", None)
     out, err = capfd.readouterr()
     assert "\nDP stride" in out
+    assert out.count("need not give the best samples") == 2  # of solve, and under the table
     assert "T = 40" in err
     for text in (out, err):
         assert "\x1b" not in text

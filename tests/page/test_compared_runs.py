@@ -13,6 +13,7 @@ from folders import HOSTILE, save_formula
 from dpstride import ForwardProcess, ScheduleSet, compare_runs
 from dpstride.cli import _run
 from dpstride.evaluate.comparison import Comparison
+from dpstride.evaluate.purpose import LIKELIHOOD_CAVEAT
 from dpstride.runs.writing import write_json
 
 
@@ -51,6 +52,7 @@ def test_command_and_page(
     assert {Path(file).name for file in found["files"]} == {
         "report.html", "table.txt", "bits_per_dim.svg", "bits_per_dim.png",
     }  # fmt: skip
+    assert [note for note in found["notes"] if "--for samples" in note] == [LIKELIHOOD_CAVEAT]  # once for both runs
     own = Comparison.load(pair[0] / "comparison.json")
     assert found["runs"][0]["bits_per_dim"]["even"]["8"]["bpd"] == own.curves["even"][8][0]
     browser.emulate(390)

@@ -52,6 +52,7 @@ def evaluate_command(
       dpstride evaluate schedules.json --model my_package.my_model:denoiser --data test.npy -k 32
     """
     from ..evaluate.comparison import Comparison, check_provenance, compare
+    from ..evaluate.purpose import caveat
     from ..report.text import comparison_table
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
@@ -103,7 +104,7 @@ def evaluate_command(
         stride: {budget: {"bpd": curve[budget][0], "standard_error": curve[budget][1]} for budget in columns}
         for stride, curve in comparison.curves.items()
     }
-    text = comparison_table(comparison, columns)
+    text = f"{comparison_table(comparison, columns)}\n{caveat(comparison.options)}"
     emit(as_json, {"bits_per_dim": result, "warnings": list(comparison.warnings)}, text)
     for warning in comparison.warnings:
         complain(f"Note: {warning}")

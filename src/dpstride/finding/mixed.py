@@ -61,6 +61,7 @@ def evaluations(job: Job) -> tuple[int, str]:
 def run(job: Job, overwrite: bool) -> Found:
     """Do the work, writing each result as soon as it is there."""
     from ..evaluate.comparison import compare
+    from ..evaluate.purpose import caveat
     from ..objectives.elbo import elbo_costs
     from ..objectives.mixed import mixed_schedules, trade_off
     from ..objectives.trajectory import trajectory_costs
@@ -118,13 +119,14 @@ def run(job: Job, overwrite: bool) -> Found:
         "files": [str(path) for path in files],
     }
     summary = "\n".join([*_lines(comparison, front), "", "Written: " + ", ".join(str(path) for path in files)])
-    answer, notes = comparison.sentence(), comparison.warnings
+    answer, notes = f"{comparison.sentence()} {caveat(comparison.options)}", comparison.warnings
     return Found(
         schedules, comparison, report, answer, notes=notes, files=tuple(files), details=details, summary=summary
     )
 
 
 def _lines(comparison: Comparison, front: Front) -> list[str]:
+    from ..evaluate.purpose import caveat
     from ..report.text import comparison_table
 
     lines = [
@@ -135,4 +137,5 @@ def _lines(comparison: Comparison, front: Front) -> list[str]:
     for K, points in front.budgets.items():
         ends = " → ".join(f"({p.heldout_bpd:.3f}, {p.trajectory_cost:.5f})" for p in (points[0], points[-1]))
         lines.append(f"  {K:3d} steps, {len(points)} paths: (held-out bits/dim, trajectory cost) {ends}")
-    return lines + [f"Note: {warning}" for warning in comparison.warnings]
+    notes = (*comparison.warnings, caveat(comparison.options))
+    return lines + [f"Note: {note}" for note in notes]

@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What a race chose, before it is measured again.
+    """Schedules that a race chose, before they are measured again.
 
     Attributes:
         base: schedules whose sampler, variance and fitted numbers all others take over.

@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from ..evaluate.comparison import TABLE_BUDGETS, Comparison
+from ..evaluate.purpose import caveat
 from ..masked.schedule import FORMAT as MASKED
 from ..options import BEST, COMPARED_STRIDES, SAMPLES
 from ..racing.finish import OURS as RACED
@@ -80,6 +81,7 @@ class RunComparison:
             found.append(f"Paths were chosen on {min(choosing):,} to {max(choosing):,} samples.")
         for run in self.runs:
             found += [f"{run.name}: {warning}" for warning in run.comparison.warnings]
+        found += dict.fromkeys(caveat(run.comparison.options) for run in self.runs)
         return tuple(found)
 
     def rows(self) -> list[tuple[str, list[str]]]:
