@@ -194,8 +194,8 @@ def test_a_description_that_cannot_be_trusted_is_refused(tmp_path):
         models.process_of({"process": "functions", "T": 10})
 
 
-@pytest.mark.parametrize("objective", ["simple", "hybrid"])
-def test_the_card_states_the_bits_per_dim_of_the_full_chain(objective, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("objective", "half"), [("simple", False), ("hybrid", True)])
+def test_the_card_states_the_bits_per_dim_of_the_full_chain(objective, half, tmp_path, monkeypatch):
     """A few t per image, against the evaluator that visits every step."""
     from dpstride import bits_per_dim, even_stride
     from full_chain import full_chain_bpd
@@ -215,9 +215,18 @@ def test_the_card_states_the_bits_per_dim_of_the_full_chain(objective, tmp_path,
     monkeypatch.setattr(models, "_root", lambda: tmp_path / "models")
     monkeypatch.setattr("install_model._root", models._root)
     monkeypatch.setattr("dpstride.zoo.data.load_data", lambda name: images)
-    install(folder, "tiny", images=512, draws=4, note="A note.")
-    assert zoo.describe("tiny")["held_out"]["bpd"] == round(found, 4)
-    card = (zoo.folder_of("tiny") / "MODEL_CARD.md").read_text(encoding="utf-8")
+    install(folder, "fashion-tiny", images=512, draws=4, half=half, note="A note.")
+    card = (zoo.folder_of("fashion-tiny") / "MODEL_CARD.md").read_text(encoding="utf-8")
+    if half:
+        np.save(tmp_path / "test.npy", images.numpy())
+        again = install(folder, "cifar-tiny", str(tmp_path / "test.npy"), images=512, draws=4, half=True)
+        assert zoo.describe("cifar-tiny")["held_out"]["bpd"] == zoo.describe("fashion-tiny")["held_out"]["bpd"]
+        assert "CIFAR-10" in (again / "MODEL_CARD.md").read_text(encoding="utf-8")
+        assert f"in float32 it is {found:.4f}" in card
+        file = "unet/diffusion_pytorch_model.safetensors"
+        assert (again / file).stat().st_size < 0.6 * (folder / file).stat().st_size
+        found, error = full_chain_bpd(zoo.load("fashion-tiny"), images, draws=4)
+    assert zoo.describe("fashion-tiny")["held_out"]["bpd"] == round(found, 4)
     assert f"**Held-out bits/dim: {found:.3f} ± {error:.3f}**" in card
     assert "A note." in card
     assert "dpstride train …" in card
