@@ -69,6 +69,15 @@ def test_one_version_everywhere() -> None:
     assert PROJECT["version"] == dpstride.__version__ == citation["version"]
 
 
+def test_the_changelog_and_the_citation_have_one_date_or_none() -> None:
+    """`## Unreleased: 0.2.0` until it is released, then `## 0.2.0, 2026-11-30`."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    newest = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None
+    released = citation.get("date-released")
+    assert newest[1] == (f"{dpstride.__version__}, {released}" if released else f"Unreleased: {dpstride.__version__}")
+
+
 def test_the_citation_has_what_readers_of_the_format_ask_for() -> None:
     """Required keys of Citation File Format 1.2.0, and of its references; dates as it writes them."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
