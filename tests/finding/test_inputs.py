@@ -58,7 +58,7 @@ def test_a_module_without_functions_and_one_in_a_package_are_answered_too(
 ) -> None:
     (tmp_path / "bare.py").write_text("x = 1\n")
     (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "nets.py").write_text("def build():\n    pass\n")
+    (tmp_path / "pkg" / "nets.py").write_text("def of(width):\n    pass\n\n\ndef build():\n    pass\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="name its function that returns the model, bare:function"):
         load_model("bare")

@@ -81,8 +81,9 @@ class Check:
 
     @property
     def _nearest(self) -> str:
-        """A sentence about the single change that would help most, where one helps and yet too little."""
-        if not self.tried or self.tried[0].bits_per_dim > -3.0 * self.tried[0].standard_error:
+        """A sentence about the single change that would help most, where one makes up for all but what the data hold."""
+        as_good = self.area < 1.05 * self.gaussian
+        if not (as_good and self.tried and self.tried[0].bits_per_dim < -3.0 * self.tried[0].standard_error):
             return ""
         return f" Of these, {self.tried[0].label} fits it best, by {-self.tried[0].bits_per_dim:.3g} bits/dim."
 

@@ -266,9 +266,10 @@ def _warnings(
     best = _best_budget(curves[BEST])
     levels = heldout.data_range.levels
     least, last = curves[BEST][best][0], curves[BEST][budgets[-1]]
+    elbo = "objective" not in schedules.options  # others need not have fewer bits/dim, as their answer says
     if levels is not None and least > math.log2(levels):
         clip, known = heldout.model.get("clip"), heldout.data_range
-        cause = "Either this model has not learnt these data, or it is told wrongly: check predicts, time_input, the process "
+        cause = "Either this model has not learnt these data, or it is misconfigured: check predicts, time_input, the process "
         cause += "and the data range."
         if clip is not None and (known.low < clip[0] - 1e-6 or known.high > clip[1] + 1e-6):
             cause = f"The likely cause: x0_hat is clipped to {tuple(clip)}, and the data span {known.low:g} to {known.high:g}. "
@@ -277,7 +278,7 @@ def _warnings(
             f"The best budget has {least:.3f} bits/dim; storing the {levels} levels as they are takes "
             f"{math.log2(levels):g}. {cause}"
         )
-    elif least < last[0] - max(VISIBLE, 2.0 * last[1]):
+    elif elbo and least < last[0] - max(VISIBLE, 2.0 * last[1]):
         near = min(K for K, (bpd, _) in curves[BEST].items() if bpd <= least + NEGLIGIBLE)
         within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
         found.append(
@@ -296,7 +297,6 @@ def _warnings(
             "others are filled in between them, and standard errors include what that may have changed. `dpstride find "
             "--every-step` scores all of them."
         )
-    elbo = "objective" not in schedules.options  # others need not have fewer bits/dim, as their answer says
     for stride in COMPARED_STRIDES if elbo else ():
         worse = [
             budget

@@ -37,9 +37,10 @@ def function_hint(name: str, folder: Path) -> str:
     file = next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
     if file is None:
         return ""
-    functions = re.findall(r"^def ([a-z]\w*)\(", file.read_text(errors="replace")[:LONGEST_FILE], re.MULTILINE)
-    if not functions:
+    found = re.findall(r"^def ([a-z]\w*)\((\)?)", file.read_text(errors="replace")[:LONGEST_FILE], re.MULTILINE)
+    if not found:
         return f" {file} is here: name its function that returns the model, {module}:function."
+    functions = [function for function, _ in sorted(found, key=lambda each: not each[1])]  # first those without arguments
     best = next((each for each in ("denoiser", "model") if each in functions), functions[0])
     return f" Did you mean {module}:{best}?"
 

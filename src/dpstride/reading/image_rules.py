@@ -84,10 +84,9 @@ def check_opaque(path: ImageFile, image: Any) -> None:
     """Refuse a decoded image with transparent pixels: what they look like depends on what is behind them."""
     if image.mode not in ALPHA and "transparency" not in image.info:
         return
-    if (
-        image.format == "PNG" and image.mode == "L" and (depth := _depth(path)) < 8
-    ):  # Pillow leaves the clear grey as it was
-        image.info["transparency"] *= 255 // (2**depth - 1)
+    if image.format == "PNG" and image.mode in ("1", "L") and (depth := _depth(path)) < 8:
+        # Pillow leaves the clear grey as it is stored; newer ones have made 255 of a 1 of one bit.
+        image.info["transparency"] = min(image.info["transparency"] * (255 // (2**depth - 1)), 255)
     if image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
         raise UnreadableFileError(
             f"{path}: has transparent pixels, whose colour is not defined. Put it on a background and save it without "
