@@ -40,7 +40,9 @@ def function_hint(name: str, folder: Path) -> str:
     found = re.findall(r"^def ([a-z]\w*)\((\)?)", file.read_text(errors="replace")[:LONGEST_FILE], re.MULTILINE)
     if not found:
         return f" {file} is here: name its function that returns the model, {module}:function."
-    functions = [function for function, _ in sorted(found, key=lambda each: not each[1])]  # first those without arguments
+    functions = [
+        function for function, _ in sorted(found, key=lambda each: not each[1])
+    ]  # first those without arguments
     best = next((each for each in ("denoiser", "model") if each in functions), functions[0])
     return f" Did you mean {module}:{best}?"
 
