@@ -14,7 +14,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from dpstride.cli.options import options, output
 from dpstride.reading.text import printable
 
 NEUTRAL = ("export_only", "as_json", "quiet", "tensorboard")
@@ -29,13 +28,21 @@ def print_result(folder: Path, output: Path, as_json: bool) -> None:
         click.echo("".join(f"{printable(folder)}: {_words(record)}" for record in last) or printable(folder))
 
 
-run_options = options(
+OPTIONS = (
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
     click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]"),
     click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further."),
     click.option("--tensorboard", is_flag=True, help="Write the log into OUTPUT/tensorboard too, for TensorBoard."),
-    output,
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option("--quiet", "-q", is_flag=True, help="Print only the result."),
 )
+
+
+def run_options(command: Any) -> Any:
+    """Options that every training verb has."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
 
 
 @contextlib.contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,37 +16,13 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from dpstride.reading.limits import UnreadableFileError
+from dpstride.runs.writing import write_json
 from dpstride.training.checkpoint import DAMAGED
+from dpstride.training.curve import draw_loss_curve
 from dpstride.training.scalars import require_tensorboard, scalars_of
-from dpstride.training.settings import Lasting, learning_rate_at
+from dpstride.training.settings import LoopSettings, learning_rate_at
 
 HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
-
-
-class Training(Protocol):
-    """A run as the functions here see it: of images, or of anything else that is trained step by step."""
-
-    folder: Path
-    network: nn.Module
-    ema: AveragedModel
-    optimiser: torch.optim.Optimizer
-    step: int  # steps done
-    seconds: float
-    log: list[dict[str, Any]]
-    recent: list[float]  # losses since the last record
-
-    @property
-    def settings(self) -> Lasting:
-        """Its settings."""
-
-    def advance(self) -> None:
-        """One step."""
-
-    def evaluate(self) -> dict[str, Any]:
-        """A record of the log."""
-
-    def save(self) -> None:
-        """Write the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +50,66 @@ class Pace:
             require_tensorboard()
 
 
-def advance(run: Training, pace: Pace) -> None:
+class TrainingRun(ABC):
+    """The state of one training run, moved forward a step at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: LoopSettings,
+        network: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        command: str | None = None,
+    ) -> None:
+        self.folder, self.settings, self.command = folder, settings, command
+        self.network, self.optimiser = network, optimiser
+        self.ema = AveragedModel(network, multi_avg_fn=average_with(settings.ema_decay))
+        self.step, self.seconds = 0, 0.0  # steps done, and the time that they took
+        self.log: list[dict[str, Any]] = []
+        self.recent: list[float] = []  # losses since the last record
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Heading of the loss curve."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """One optimiser step."""
+
+    @abstractmethod
+    def evaluate(self) -> dict[str, Any]:
+        """Add a record to the log."""
+
+    @abstractmethod
+    def save(self) -> None:
+        """Write the checkpoint."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Settings that must be the same for a checkpoint to be continued."""
+
+    @abstractmethod
+    def export(self, folder: Path, facts: dict[str, Any]) -> None:
+        """Write the averaged network into ``folder``, with these facts and those of its own."""
+
+    def finish(self) -> Path:
+        """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
+        if not self.log or self.log[-1]["step"] != self.step:
+            self.evaluate()
+        write_json(self.folder / "log.json", {"settings": self.identity(), "log": self.log})
+        draw_loss_curve(self.log, self.folder / "loss.png", self.title)
+        facts = {
+            **asdict(self.settings),
+            "steps_done": self.step,
+            "hours": round(self.seconds / 3600.0, 3),
+            "command": self.command,
+        }
+        self.export(self.folder / "model", facts)
+        return self.folder / "model"
+
+
+def advance(run: TrainingRun, pace: Pace) -> None:
     """Advance a run to its end, or where the pace says, with records of its loss and checkpoints on the way."""
     from tqdm import tqdm
 
@@ -109,7 +145,7 @@ def flushing_denormals() -> Iterator[None]:
         torch.set_flush_denormal(was)
 
 
-def descend(run: Training, loss: Tensor) -> None:
+def descend(run: TrainingRun, loss: Tensor) -> None:
     """One step of the optimiser down the gradient of ``loss``, and of the average of the weights."""
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -122,7 +158,7 @@ def descend(run: Training, loss: Tensor) -> None:
     run.step += 1
 
 
-def record(run: Training, held_out: Callable[[], float | None]) -> dict[str, Any]:
+def record(run: TrainingRun, held_out: Callable[[], float | None]) -> dict[str, Any]:
     """Add a record to the log: the mean training loss since the last one, and the held-out loss of the average."""
     started = time.perf_counter()
     loss = held_out()
@@ -139,7 +175,7 @@ def record(run: Training, held_out: Callable[[], float | None]) -> dict[str, Any
     return found
 
 
-def state_of(run: Training) -> dict[str, Any]:
+def state_of(run: TrainingRun) -> dict[str, Any]:
     """All that the next step depends on, whatever is trained."""
     return {
         "step": run.step,
@@ -153,7 +189,7 @@ def state_of(run: Training) -> dict[str, Any]:
     }
 
 
-def restore(run: Training, state: dict[str, Any], path: Path, more: Callable[[], None] = lambda: None) -> None:
+def restore(run: TrainingRun, state: dict[str, Any], path: Path, more: Callable[[], None] = lambda: None) -> None:
     """Take over what `state_of` gave, and ``more`` of the same file; an error names ``path``."""
     try:
         run.network.load_state_dict(state["network"])

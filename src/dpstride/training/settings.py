@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from dpstride.options import DEFAULT_TRAINING_OBJECTIVE, TrainingObjective
 from dpstride.training.objectives import setting_of
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Settings of a run.
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """Settings of a run, whatever is trained.
 
     Args:
-        objective: simple, hybrid, vlb, continuous or flow.
         steps: optimiser steps in all; may be changed when a run is gone on with.
-        batch_size: images of a step.
+        batch_size: samples of a step.
         learning_rate: the peak, after the warm-up.
         warmup: steps of linear warm-up.
         cooldown: None lets the rate fall along half a cosine over the whole run. With a number it stays at its peak and falls
@@ -25,7 +23,36 @@ class TrainingSettings:
             to the step reached plus ``cooldown``.
         ema_decay: decay of the average of the weights.
         clip_norm: largest norm of the gradient.
-        seed: seed of weights, images, t and noise.
+        seed: seed of weights, samples, and what is drawn in training.
+    """
+
+    steps: int = 10_000
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    warmup: int = 500
+    cooldown: int | None = None
+    ema_decay: float = 0.999
+    clip_norm: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "learning_rate", "clip_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}.")
+        if not 0.0 <= self.ema_decay < 1.0:
+            raise ValueError(f"ema_decay must lie in [0, 1), not {self.ema_decay}. 0 keeps no average.")
+        if self.warmup < 0:
+            raise ValueError(f"warmup must be a number of steps, 0 or more, not {self.warmup}.")
+        if self.cooldown is not None and self.cooldown < 1:
+            raise ValueError(f"cooldown must be a number of steps, 1 or more, or None, not {self.cooldown}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(LoopSettings):
+    """Settings of a run on images, besides those of every run.
+
+    Args:
+        objective: simple, hybrid, vlb, continuous or flow.
         channels: width of every level; None chooses by image size (`default_channels`).
         layers_per_block: residual blocks of a level.
         attention: heights of the levels with attention; None is the coarsest only.
@@ -35,69 +62,27 @@ class TrainingSettings:
     """
 
     objective: TrainingObjective = DEFAULT_TRAINING_OBJECTIVE
-    steps: int = 10_000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    warmup: int = 500
-    ema_decay: float = 0.999
-    clip_norm: float = 1.0
-    seed: int = 0
     channels: tuple[int, ...] | None = None
     layers_per_block: int = 1
     loss_aware: bool = False
     attention: tuple[int, ...] | None = None
     flip: bool = False
-    cooldown: int | None = None
     classes: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.loss_aware and setting_of(self.objective).kind == "continuous":
             raise ValueError(
                 f"loss_aware draws grid indices, and {self.objective!r} trains in continuous time. Leave it out."
             )
         setting_of(self.objective)
-        for name in ("steps", "batch_size", "learning_rate", "clip_norm", "layers_per_block"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}.")
-        if not 0.0 <= self.ema_decay < 1.0:
-            raise ValueError(f"ema_decay must lie in [0, 1), not {self.ema_decay}. 0 keeps no average.")
-        if self.warmup < 0:
-            raise ValueError(f"warmup must be a number of steps, 0 or more, not {self.warmup}.")
-        if self.cooldown is not None and self.cooldown < 1:
-            raise ValueError(f"cooldown must be a number of steps, 1 or more, or None, not {self.cooldown}.")
+        if not self.layers_per_block > 0:
+            raise ValueError(f"layers_per_block must be above 0, not {self.layers_per_block}.")
         if self.classes < 0:
             raise ValueError(f"classes must be a number of classes, or 0 for none, not {self.classes}.")
 
 
-class Lasting(Protocol):
-    """Settings as an optimiser step needs them."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of a step."""
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps in all."""
-
-    @property
-    def learning_rate(self) -> float:
-        """The peak."""
-
-    @property
-    def warmup(self) -> int:
-        """Steps of linear warm-up."""
-
-    @property
-    def clip_norm(self) -> float:
-        """Largest norm of the gradient."""
-
-    @property
-    def cooldown(self) -> int | None:
-        """Steps of the final decay, or None for half a cosine."""
-
-
-def learning_rate_at(step: int, settings: Lasting) -> float:
+def learning_rate_at(step: int, settings: LoopSettings) -> float:
     """Learning rate of a step: linear warm-up, then the decay that ``settings.cooldown`` says, to 0 at the last step."""
     if step < settings.warmup:
         return settings.learning_rate * (step + 1) / settings.warmup

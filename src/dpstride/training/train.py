@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel
 
 from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
 from dpstride.runs.entries import check_entries
 from dpstride.runs.lock import Lock
-from dpstride.runs.writing import remove_leftovers, write_json
+from dpstride.runs.writing import remove_leftovers
 from dpstride.training.checkpoint import FILE, load_checkpoint, save_checkpoint
-from dpstride.training.curve import draw_loss_curve
 from dpstride.training.export import export_model
 from dpstride.training.images import Images, as_images
 from dpstride.training.loop import (
     HELD_OUT_STREAM,
     Pace,
+    TrainingRun,
     advance,
-    average_with,
     descend,
     generator_of,
     record,
@@ -95,8 +93,10 @@ def train(
         return folder if run.step < settings.steps else run.finish()
 
 
-class Run:
-    """The state of one training run, moved forward a step at a time."""
+class Run(TrainingRun):
+    """A training run on images."""
+
+    settings: TrainingSettings
 
     def __init__(
         self,
@@ -119,15 +119,14 @@ class Run:
         shape = self.images.shape
         if self.held_out is not None and self.held_out.shape != shape:
             raise ValueError(f"Held-out images have the shape {self.held_out.shape}, those to train on {shape}.")
-        self.folder = folder
         # The widths are settled here, so that a checkpoint names them.
-        self.settings = settings = replace(settings, channels=settings.channels or default_channels(shape))
+        settings = replace(settings, channels=settings.channels or default_channels(shape))
         self.setting = setting_of(settings.objective)
         self.process = process or getattr(ForwardProcess, self.setting.process)(self.setting.T)
-        self.command, self.warm_start = command, None if warm_start is None else str(warm_start)
+        self.warm_start = None if warm_start is None else str(warm_start)
 
         torch.manual_seed(settings.seed)
-        self.network = build_network(
+        network = build_network(
             shape,
             self.setting.learned_variance,
             settings.channels,
@@ -137,15 +136,12 @@ class Run:
         )
         self.trained_before: dict[str, float] | None = None
         if warm_start is not None and not (folder / FILE).is_file():
-            load_weights(self.network, Path(warm_start))
+            load_weights(network, Path(warm_start))
             self.trained_before = _training_of(Path(warm_start))
-        self.ema = AveragedModel(self.network, multi_avg_fn=average_with(settings.ema_decay))
-        self.optimiser: torch.optim.Optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
+        optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
+        super().__init__(folder, settings, network, optimiser, command=command)
         loss_aware = settings.loss_aware or self.setting.loss_aware
         self.sampler = LossAwareSampler(self.process.T) if loss_aware else None
-        self.step, self.seconds = 0, 0.0
-        self.log: list[dict[str, Any]] = []
-        self.recent: list[float] = []
         self.plans: list[list[int]] = [[0, settings.steps]]  # from which step on, how many steps in all were meant
         self._restore()
 
@@ -181,7 +177,7 @@ class Run:
     def save(self) -> None:
         """Write the checkpoint."""
         state = {
-            "settings": self._identity(),
+            "settings": self.identity(),
             **state_of(self),
             "sampler": None if self.sampler is None else self.sampler.state_dict(),
             "plans": self.plans,
@@ -189,33 +185,29 @@ class Run:
         }
         save_checkpoint(self.folder, state)
 
-    def finish(self) -> Path:
-        """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
-        if not self.log or self.log[-1]["step"] != self.step:
-            self.evaluate()
-        facts = {
-            **{name: value for name, value in asdict(self.settings).items() if name not in ("channels", "attention")},
-            "steps_done": self.step,
+    @property
+    def title(self) -> str:
+        """Heading of the loss curve."""
+        return f"{self.settings.objective}, {self.process.name}"
+
+    def export(self, folder: Path, facts: dict[str, Any]) -> None:
+        """Write the averaged network as a diffusers folder."""
+        facts |= {
             "plans": self.plans,
-            "hours": round(self.seconds / 3600.0, 3),
             "images": len(self.images),
             "warm_start": self.warm_start,
             "trained_before": self.trained_before,
             "labels": self.images.key if self.settings.classes else None,
-            "command": self.command,
         }
-        document = {"settings": self._identity(), "log": self.log}
-        write_json(self.folder / "log.json", document)
-        draw_loss_curve(self.log, self.folder / "loss.png", f"{self.settings.objective}, {self.process.name}")
-        network = self.ema.module
-        export_model(network, self.process, self.setting, self.folder / "model", facts=facts)
-        return self.folder / "model"
+        for size in ("channels", "attention"):  # the network's own config has them
+            del facts[size]
+        export_model(self.ema.module, self.process, self.setting, folder, facts=facts)
 
     def _restore(self) -> None:
         shape, channels = self.images.shape, self.settings.channels
         assert channels is not None
         meaning = {"attention": lambda heights: attended_heights(shape, channels, heights)}
-        state = load_checkpoint(self.folder, self._identity(), meaning)
+        state = load_checkpoint(self.folder, self.identity(), meaning)
         if state is None:
             return
 
@@ -232,7 +224,7 @@ class Run:
         if self.plans[-1][1] != self.settings.steps:
             self.plans.append([self.step, self.settings.steps])
 
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Settings that must be the same for a checkpoint to be continued."""
         return {
             **asdict(self.settings),

@@ -15,19 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch import Tensor
 
 from dpstride.denoiser import NonFiniteError
 from dpstride.runs.lock import Lock
-from dpstride.runs.writing import remove_leftovers, write_json
+from dpstride.runs.writing import remove_leftovers
 from dpstride.training.checkpoint import FILE, load_checkpoint, save_checkpoint
-from dpstride.training.curve import draw_loss_curve
 from dpstride.training.loop import (
     HELD_OUT_STREAM,
     Pace,
+    TrainingRun,
     advance,
-    average_with,
     descend,
     generator_of,
     record,
@@ -78,21 +76,17 @@ def export_masked(
         return run.finish()
 
 
-class MaskedRun:
-    """The state of one training run, moved forward a step at a time."""
+class MaskedRun(TrainingRun):
+    """A training run on passages of text."""
+
+    settings: MaskedTrainingSettings
 
     def __init__(self, text: str, folder: Path, settings: MaskedTrainingSettings, command: str | None = None) -> None:
         self.ids, self.held_out = split_text(text, settings.architecture.length)
-        self.folder, self.settings, self.command = folder, settings, command
         torch.manual_seed(settings.seed)
-        self.network: nn.Module = CharacterTransformer(settings.architecture)
-        self.ema = AveragedModel(self.network, multi_avg_fn=average_with(settings.ema_decay))
-        self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(
-            self.network.parameters(), lr=settings.learning_rate, weight_decay=0.01
-        )
-        self.step, self.seconds = 0, 0.0
-        self.log: list[dict[str, Any]] = []
-        self.recent: list[float] = []
+        network = CharacterTransformer(settings.architecture)
+        optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+        super().__init__(folder, settings, network, optimiser, command=command)
         self._restore()
 
     def advance(self) -> None:
@@ -117,26 +111,20 @@ class MaskedRun:
 
     def save(self) -> None:
         """Write the checkpoint."""
-        save_checkpoint(self.folder, {"settings": self._identity(), **state_of(self), "sampler": None})
+        save_checkpoint(self.folder, {"settings": self.identity(), **state_of(self), "sampler": None})
 
-    def finish(self) -> Path:
-        """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
-        if not self.log or self.log[-1]["step"] != self.step:
-            self.evaluate()
-        write_json(self.folder / "log.json", {"settings": self._identity(), "log": self.log})
-        draw_loss_curve(self.log, self.folder / "loss.png", "masked characters")
-        facts = {
-            **{name: value for name, value in asdict(self.settings).items() if name != "architecture"},
-            "steps_done": self.step,
-            "hours": round(self.seconds / 3600.0, 3),
-            "characters": len(self.ids),
-            "held_out_bits": self.log[-1]["held_out_bits"],
-            "command": self.command,
-        }
+    @property
+    def title(self) -> str:
+        """Heading of the loss curve."""
+        return "masked characters"
+
+    def export(self, folder: Path, facts: dict[str, Any]) -> None:
+        """Write the averaged network."""
+        del facts["architecture"]  # as the network says it
+        facts |= {"characters": len(self.ids), "held_out_bits": self.log[-1]["held_out_bits"]}
         network = self.ema.module
         assert isinstance(network, CharacterTransformer)
-        save_characters(network, self.folder / "model", facts)
-        return self.folder / "model"
+        save_characters(network, folder, facts)
 
     def _batch(self, ids: Ids, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Random passages [B, n], and which of their characters are masked."""
@@ -161,14 +149,14 @@ class MaskedRun:
         ]
         return float(torch.cat(losses).double().mean())
 
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Settings that must be the same for a checkpoint to be continued."""
         settings = asdict(self.settings)
         sizes = settings.pop("architecture")
         return {**settings, **sizes, "objective": "masked", "text": _digest(self.ids)}
 
     def _restore(self) -> None:
-        state = load_checkpoint(self.folder, self._identity())
+        state = load_checkpoint(self.folder, self.identity())
         if state is not None:
             restore(self, state, self.folder / FILE)
 
