@@ -12,7 +12,7 @@ from ..statistics.data import Samples
 from .outcome import Check
 from .run import check
 
-LEAST = 10_000  # evaluations of every time and sample: a check of some hundred is little beside them
+LEAST = 10_000  # evaluations of all times and samples, beside which the hundred or so of a check are few
 
 
 def checked(denoiser: Denoiser, data: Samples, how: Execution) -> Check | None:
@@ -26,16 +26,16 @@ def checked(denoiser: Denoiser, data: Samples, how: Execution) -> Check | None:
 
 
 def warn_about_description(denoiser: Denoiser, data: Samples, how: Execution) -> None:
-    """Warn if another description of the model explains it better, before work that a check is little beside.
+    """Warn if another description of the model explains it better, before work that takes much longer than the check.
 
-    Smaller work, and work that goes on where it was stopped, is not checked.
+    Smaller work and resumed work are not checked.
     """
     if denoiser.process.T * len(data) < LEAST or _begun(how):
         return
     found = checked(denoiser, data, how)
     if found is not None and not found.ok:
         warnings.warn(
-            f"{found.sentence} `dpstride.check(denoiser, data)` says more; check=False leaves this look out.",
+            f"{found.sentence} `dpstride.check(denoiser, data)` says more; check=False skips this check.",
             stacklevel=3,
         )
 

@@ -172,7 +172,7 @@ class _Work:
             self._check_spots(nats, _known(nats) & ~before, "A worker")
 
     def _check_spots(self, nats: Array, known: Booleans, where: object) -> None:
-        """Refuse rows of ``where`` that this model does not give, by a few of their numbers computed again."""
+        """Refuse rows of ``where`` that this model does not reproduce: a few of their numbers are computed again."""
         there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
         tolerance = max(there.tolerance(now)[0], self.probed.slack) * max(there.sizes)
         at_once = self.how.batch_size if self.probed.mixes else 1
@@ -181,14 +181,14 @@ class _Work:
             raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {REMEDY}")
 
     def _check_batches(self, nats: Array, done: Booleans) -> None:
-        """Refuse a unit whose numbers a sample alone does not give."""
+        """Refuse a unit whose numbers differ from those of a sample computed alone."""
         now = self.probed.behaviour
         tolerance = max(now.tolerance(now)[0], self.probed.slack) * max(now.sizes)
         if (found := deviation(self.passes, nats, done, tolerance, count=OF_UNIT)) is not None:
             raise ValueError(of_batches(found, self.how.batch_size))
 
     def _check_unchanged(self, kept: Progress | None) -> None:
-        """Refuse what a network gave that is another one by now, and give up what was kept of it."""
+        """Refuse the results of a network that has changed meanwhile, and drop what was kept of them."""
         try:
             if self.computed:
                 self.whole.check_unchanged(self.probed)

@@ -54,7 +54,7 @@ def linear_times(budget: int) -> BinomialSchedule:
 
 @dataclass(frozen=True)
 class UnmaskingRule:
-    """A rule that makes a schedule of any number of rounds, and how it is told and drawn.
+    """A rule that makes a schedule of any number of rounds, with its name in tables and its line in figures.
 
     Attributes:
         words: its name in tables.

@@ -116,7 +116,7 @@ class Event:
         return self.sampling.words + (f" ({more})" if more else "")
 
     def expected(self) -> tuple[int, int]:
-        """Network evaluations of race and of final measurement, about, besides those of the statistics."""
+        """Approximate numbers of network evaluations of the race and of the final measurement, without the statistics."""
         wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
         drawn = expected_race(self.candidates, rounds)
         drawn += wish.race_samples * max(0, len(rivals(self.denoiser, self.sampling, wish.variance)) - 1)
@@ -128,11 +128,11 @@ class Event:
         return raced * each + self.of_teacher(), final * each
 
     def of_teacher(self) -> int:
-        """Network evaluations of the trajectories behind one candidate, about; 0 where it is none."""
+        """Approximate number of network evaluations of the trajectories behind one candidate; 0 without it."""
         return 0 if followed(self.sampling) is None else evaluations_of_teacher(self.denoiser, self.choosing)
 
     def least(self) -> int:
-        """Network evaluations of the first round of the race and of the final measurement, about."""
+        """Approximate number of network evaluations of the first round of the race and of the final measurement."""
         each = self.sampling.cost.step * self.denoiser.passes
         first = self.candidates * self.wish.first_samples * sum(self.budgets) * each
         return first + self.of_teacher() + self.expected()[1]
@@ -155,7 +155,7 @@ class Event:
         )
 
     def run(self, overwrite: bool = False) -> Race:
-        """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
+        """Run the race; the folder must be locked. Results of another run are refused, or removed with ``overwrite``."""
         kept = {STATISTICS: self.needed}
         if followed(self.sampling) is not None:
             kept[TEACHER] = needed_of_teacher(self.denoiser, self.choosing, self.how.seed)

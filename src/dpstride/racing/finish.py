@@ -209,6 +209,6 @@ def finish(
 
 
 def expected(samples: int, budgets: Sequence[int], others: int, reference: int) -> int:
-    """Samples times steps of the final measurement, about: bisection takes a few budgets more."""
+    """Approximate samples times steps of the final measurement: bisection takes a few more budgets."""
     bisected = 2 * math.ceil(math.log2(max(budgets) - min(budgets) + 1)) * max(budgets) // 2
     return samples * (sum(budgets) * (1 + others) + reference + bisected)

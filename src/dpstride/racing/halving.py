@@ -101,7 +101,7 @@ class Purse:
     spent: int = field(default=0, init=False)
 
     def pay(self, evaluations: int, always: bool = False) -> bool:
-        """Take evaluations out, if there are so many, or ``always``."""
+        """Spend evaluations if that many are left, or ``always``; return whether they were spent."""
         if self.left is not None:
             if evaluations > self.left and not always:
                 return False

@@ -33,7 +33,7 @@ def tries(budget: int) -> int:
 
 
 def places(process: ForwardProcess, path: Sequence[int], place: int) -> list[int]:
-    """Grid indices that the interior time number ``place`` of a path may try, all between its neighbours."""
+    """Grid indices to try for the interior time number ``place`` of a path, all between its neighbours."""
     t, here, s = path[place - 1 : place + 2]
     level = -0.5 * process.log_snr  # ln σ; infinite where nothing of the data, or of the noise, is left
     far_above, far_below = float(level[t] - level[here]), float(level[here] - level[max(s, 1)])

@@ -94,7 +94,7 @@ def prepare(
     notes: tuple[str, ...] = (),
     say: Say = lambda text: None,
 ) -> Event:
-    """Check everything that a race on ``parts``, real data to choose by and to score by, could be refused for."""
+    """Check everything for which a race could be refused; ``parts`` are real data to choose by and to score by."""
     from ..finding.job import Request, check_costs
     from ..given import refuse_given
     from ..statistics.identity import Inputs
@@ -142,11 +142,11 @@ def prepare(
 
 
 def _check_also(name: str, schedules: ScheduleSet, denoiser: Denoiser) -> None:
-    """Refuse schedules of another process, and names that candidates have already."""
+    """Refuse schedules of another process, and names that other candidates have."""
     from ..evaluate.likelihood import steps_on
 
     if name in (DEFAULT_OBJECTIVE, TRAJECTORY, *STRIDES, OURS, REFERENCE, *MADE):
-        raise ValueError(f"also: {name!r} is the name of another candidate. Call your schedules otherwise.")
+        raise ValueError(f"also: {name!r} is the name of another candidate. Give your schedules another name.")
     try:
         steps_on(denoiser.process, next(iter(schedules)))
     except ValueError as error:

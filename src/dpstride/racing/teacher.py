@@ -47,7 +47,7 @@ def count_of(data: Samples) -> int:
 
 
 def evaluations(denoiser: Denoiser, data: Samples) -> int:
-    """Network evaluations of the teacher and of its probes, about."""
+    """Approximate number of network evaluations of the teacher and of its probes."""
     from ..statistics.trajectory import LEVELS, PROBES
 
     steps, count = min(STEPS, denoiser.process.T), count_of(data)

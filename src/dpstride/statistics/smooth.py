@@ -1,4 +1,4 @@
-"""Stage 3. Curves through noisy rows, for choosing a path: what a row owes to its own noise is told by the rows around it.
+"""Stage 3. Smooth curves through noisy rows, for choosing a path: the rows around a row show how much of it is noise.
 
 Every row has noise of its own, and the best path of a table goes where that happens to be low. The curve is a smoothing spline:
 of all curves the one that bends least and stays as near the rows as their noise lets them be. How much it bends is what is
