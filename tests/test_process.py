@@ -336,3 +336,10 @@ def test_subset_of_ve_keeps_the_input_scale() -> None:
 def test_what_is_not_a_subset_is_refused_with_the_reason(steps: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ForwardProcess.linear(100).subset(steps)
+
+
+@pytest.mark.parametrize("values", ["a", [object()], {1: 2}, {0.1}, [[0.1], [0.1, 0.2]], np.array([0.1j]), [10**400]])
+def test_what_is_no_vector_of_numbers_is_named(values: Any) -> None:
+    for name, make in (("betas", ForwardProcess.from_betas), ("alpha_bar", ForwardProcess.from_alpha_bar)):
+        with pytest.raises(ValueError, match=f"{name} must be a vector of real numbers, not "):
+            make(values)

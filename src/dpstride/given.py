@@ -37,7 +37,7 @@ class Given:
     def entries(self, conditioning: Any, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Both for a batch of this ``shape``: True where it is predicted, and the values given elsewhere."""
         mask = self._entry(self.mask, conditioning, shape)
-        if not bool(((mask == 0) | (mask == 1)).all()):
+        if mask.is_complex() or not bool(((mask == 0) | (mask == 1)).all()):
             raise ValueError(
                 f"The mask {self.mask!r} must hold 0 and 1 alone, 1 where the model predicts: an element counts or it does "
                 "not. Round it; weights that the network itself needs go under another name."
@@ -59,7 +59,12 @@ class Given:
         if not isinstance(conditioning, Mapping) or name not in conditioning:
             found = sorted(map(str, conditioning)) if isinstance(conditioning, Mapping) else type(conditioning).__name__
             raise self.missing(found)
-        entry = torch.as_tensor(conditioning[name])
+        try:
+            entry = torch.as_tensor(conditioning[name]).to_dense()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"The entry {name!r} of the conditioning must be an array of numbers ({error!s:.80})."
+            ) from error
         if entry.ndim != len(shape) or any(n not in (1, m) for n, m in zip(entry.shape, shape, strict=True)):
             raise ValueError(
                 f"The entry {name!r} of the conditioning has shape {tuple(entry.shape)}, and the samples {shape}. Give it one "

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .reading.text import printable
+
 if TYPE_CHECKING:
     from .process import ForwardProcess
 
@@ -102,7 +104,12 @@ def vector(values: npt.ArrayLike, name: str) -> Array:
     """A finite float64 vector, or a clear error."""
     if hasattr(values, "detach"):  # a torch tensor, on any device
         values = values.detach().cpu().double().numpy()
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        if np.iscomplexobj(values):
+            raise TypeError("complex numbers")
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be a vector of real numbers, not {printable(repr(values), 60)}.") from error
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must be a non-empty vector, not an array of shape {array.shape}.")
     if not np.isfinite(array).all():

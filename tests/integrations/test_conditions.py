@@ -139,6 +139,7 @@ def test_conditions_that_do_not_fit_are_refused(prompted: Any, labelled: Any, fo
 
 def test_the_command_line_takes_prompts_from_find_to_sample(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipelines.stable_diffusion(scheduler()).save_pretrained(folder / "pipeline")
+    (folder / "two.txt").write_text("a cat\na dog\n")
 
     def run(*words: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as stop:
@@ -160,3 +161,8 @@ def test_the_command_line_takes_prompts_from_find_to_sample(folder: Path, capsys
     code, said = run(*draw, "--conditioning", "prompts.txt")
     assert code == 0, said
     assert np.load("drawn.npy").shape == (4, 3, 16, 16)
+    study = ("study", "./pipeline", "images", "-o", "study", "--dry-run", "--conditioning")
+    assert run(*study, "prompts.txt")[0] == 0
+    code, said = run(*study, "two.txt")
+    assert code == 2
+    assert "two.txt has 2 entries, and DATA has 3 samples" in said

@@ -217,6 +217,8 @@ SEEN = X * (1.0 - MASK)
         ({"mask": MASK[:, :, None], "observed": SEEN}, "one number per element"),
         ({"mask": MASK[:, :1].repeat(1, 3), "observed": SEEN}, "one number per element"),
         (MASK, "must be a dict with both, not Tensor"),
+        ({"mask": [["a"] * 2] * 2, "observed": SEEN}, "The entry 'mask' of the conditioning must be an array"),
+        ({"mask": MASK.to(torch.complex64), "observed": SEEN}, "must hold 0 and 1 alone"),
     ],
 )
 def test_masks_that_cannot_be_meant_are_refused_before_the_network_runs(conditioning: Any, message: str) -> None:

@@ -21,6 +21,7 @@ from .expected import in_words
 from .inputs import load_model
 from .options import (
     check_eta,
+    conditioning_option,
     dry_run,
     model_option,
     run_arguments,
@@ -41,6 +42,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 
 @click.command("study", short_help="The paper's whole evaluation of MODEL.")
 @run_arguments
+@conditioning_option
 @click.option(
     "--samples",
     type=click.IntRange(min=2),
@@ -76,6 +78,7 @@ def study_command(
     data: str,
     output: Path,
     heldout: str | None,
+    conditioning: str | None,
     samples: int,
     all_samples: int | None,
     features: str | None,
@@ -118,7 +121,10 @@ def study_command(
     say = printer(quiet or as_json)
     check_eta(sampler, eta)
     loaded = load_model(model, model_options)
-    asked = Asked(data, heldout, choosing_samples, heldout_samples, data_range=data_range, defaults=(CHOOSING, HELDOUT))
+    asked = Asked(
+        data, heldout, choosing_samples, heldout_samples,
+        data_range=data_range, defaults=(CHOOSING, HELDOUT), conditioning=conditioning,
+    )  # fmt: skip
     parts = split(asked, loaded, seed)
     check_costs(loaded.denoiser, Request(variance=variance, decoder=decoder), *parts)
     images = _images(data, loaded, data_range, seed)
