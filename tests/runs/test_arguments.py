@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,9 @@ def test_numbers_of_steps_that_are_no_numbers_are_refused() -> None:
         dpstride.optimise(DENOISER, IMAGES, budgets=3, tolerance=0.1)
     with pytest.raises(ValueError, match="The tolerance must be 0 or more bits/dim, not 'a'"):
         SCHEDULES.within("a")
+    for tolerance in (math.nan, math.inf, "a", 0):
+        with pytest.raises(ValueError, match=rf"tolerance must be a positive number, .* not {tolerance!r}\."):
+            dpstride.find(DENOISER, IMAGES, "out", tolerance=tolerance)
     with pytest.raises(ValueError, match=r"steps must be whole grid indices, not 9\. Give a list"):
         dpstride.Schedule(PROCESS, 9)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,7 +15,7 @@ from ..options import DEFAULT_DECODER, LEARNED_RANGE, CostOptions
 from ..process import ForwardProcess
 from ..runs.arguments import check_kinds, check_names, spelt_out
 from ..runs.execution import Execution, WorkOnData
-from ..runs.numbers import whole_number
+from ..runs.numbers import positive, whole_number
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import breaks, noise_coordinate
 from ..statistics.interpolate import fill
@@ -60,9 +59,8 @@ class Goal:
     band: Band | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.tolerance, (int, float)) and 0.0 < self.tolerance < math.inf):
-            unit = "bits/dim" if self.band is None else "shares of a path's cost"
-            raise ValueError(f"tolerance must be a positive number of {unit}, not {self.tolerance!r}.")
+        unit = "bits/dim" if self.band is None else "shares of a path's cost"
+        positive(self.tolerance, f"tolerance must be a positive number of {unit}")
 
     def belief(self, statistics: Statistics, evaluated: npt.NDArray[np.bool_]) -> Belief:
         """Judge from rows ``evaluated`` the paths that would be chosen from them."""

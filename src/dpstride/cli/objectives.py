@@ -17,7 +17,7 @@ from ..options import (
     Objective,
     Purpose,
 )
-from .options import given, options
+from .options import Real, given, options
 
 
 class Pair(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -58,12 +58,10 @@ objective = options(
         show_default=True,
         help="Sampler that schedules --for samples are made for; of --objective trajectory, a deterministic one.",
     ),
-    click.option(
-        "--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM, --for samples."
-    ),
+    click.option("--eta", default=0.0, show_default=True, type=Real(0.0, 1.0), help="Noise of DDIM, --for samples."),
     click.option(
         "--exponent",
-        type=click.FloatRange(min=0.0),
+        type=Real(min=0.0),
         help="Weight of noise levels --for samples: p of σ^p.  [default: 1.3]",
     ),
     click.option(
@@ -74,18 +72,18 @@ objective = options(
     ),
     click.option(
         "--cap",
-        type=click.FloatRange(min=0.0, min_open=True),
+        type=Real(min=0.0, min_open=True),
         help="Count errors --for samples as at most so many times the data's variance; inf for no bound.  [default: 1.5]",
     ),
     click.option(
         "--evenness",
-        type=click.FloatRange(0.0, 1.0, max_open=True),
+        type=Real(0.0, 1.0, max_open=True),
         help="Share of even steps in the cost --for samples.  [default: 0.5]",
     ),
     click.option(
         "--lambda",
         "weight",
-        type=click.FloatRange(min=0.0),
+        type=Real(min=0.0),
         default=WEIGHT,
         show_default=True,
         help="With --objective mixed: bits/dim that a mean square distance of 1 per dimension is worth.",

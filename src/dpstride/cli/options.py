@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,6 +36,15 @@ class Range(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
             return ("levels", int(levels), float(low), float(high))
         except ValueError:
             return self.fail(f"{value!r} is not 'uint8', 'continuous' or n:low:high, for example 16:-1:1.", param, ctx)
+
+
+class Real(click.FloatRange):
+    """A finite number in a range; NaN passes every comparison with its ends."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return it as a float."""
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 class Budgets(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -163,7 +173,7 @@ costs = options(
 adaptive = options(
     click.option(
         "--tolerance",
-        type=click.FloatRange(min=0.0, min_open=True),
+        type=Real(min=0.0, min_open=True),
         default=0.01,
         show_default=True,
         help="Evaluate until paths are within this many bits/dim of the best, with 95% confidence; --for samples, within "

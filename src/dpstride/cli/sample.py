@@ -14,7 +14,7 @@ from ..runs.launched import launch_size
 from .claim import claims_file
 from .console import emit, printer
 from .inputs import load_any, load_model
-from .options import VARIANCES, check_eta, complete_file, given, model_argument, model_option, output, overwrite
+from .options import VARIANCES, Real, check_eta, complete_file, given, model_argument, model_option, output, overwrite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--budget", "-k", type=int, help="Number of steps.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=Real(min=0.0, min_open=True),
     help="In place of -k: the most steps in which all samples are drawn in this time, by a few timed ones.",
 )
 @click.option(
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     type=click.Choice(SAMPLERS),
     help="[default: what the schedule is for, else ancestral]",
 )
-@click.option("--eta", type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.  [default: the schedule's own, else 0]")
+@click.option("--eta", type=Real(0.0, 1.0), help="Noise of DDIM.  [default: the schedule's own, else 0]")
 @click.option(
     "--conditioning",
     metavar="DATA",

@@ -20,6 +20,7 @@ from .console import emit, printer
 from .expected import in_words
 from .inputs import load_model
 from .options import (
+    Real,
     check_eta,
     conditioning_option,
     dry_run,
@@ -68,7 +69,7 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 @click.option("--heldout-samples", type=click.IntRange(min=2), help=f"To score the paths.  [default: {HELDOUT}]")
 @variance_and_decoder
 @click.option("--sampler", type=click.Choice(SAMPLERS), default=DEFAULT_SAMPLER, show_default=True)
-@click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
+@click.option("--eta", default=0.0, show_default=True, type=Real(0.0, 1.0), help="Noise of DDIM.")
 @dry_run
 @model_option
 @run_options

@@ -17,6 +17,7 @@ from .inputs import load_model
 from .options import (
     VARIANCES,
     Budgets,
+    Real,
     check_eta,
     conditioning_option,
     dry_run,
@@ -39,7 +40,7 @@ from .report import run_of
     help=f"{', '.join(SAMPLERS)}, or package.module:function, a sampler of your own: (denoiser, schedule, noise) → samples. "
     "Euler's method, for flows too, is ddim.",
 )
-@click.option("--eta", default=0.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Noise of DDIM.")
+@click.option("--eta", default=0.0, show_default=True, type=Real(0.0, 1.0), help="Noise of DDIM.")
 @click.option(
     "--variance", type=VARIANCES, help="Reverse variance of ancestral steps.  [default: the winner of a race]"
 )
@@ -90,7 +91,7 @@ from .report import run_of
 )
 @click.option(
     "--within",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=Real(min=0.0, min_open=True),
     help="Difference from the reference's distance that counts as none.  [default: a tenth of that distance]",
 )
 @click.option(
@@ -100,7 +101,7 @@ from .report import run_of
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=Real(min=0.0, min_open=True),
     help="The same as time: as many evaluations as a few timed ones say.",
 )
 @dry_run

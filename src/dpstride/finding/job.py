@@ -23,6 +23,7 @@ from ..options import (
 )
 from ..runs.execution import Execution
 from ..runs.folder import Needed, begin
+from ..runs.numbers import positive
 from ..runs.pulse import Pulse
 from ..runs.record import Run
 from .heard import heard
@@ -89,6 +90,10 @@ class Request:
     trajectories: int = TRAJECTORIES
     teacher_steps: int = TEACHER_STEPS
     check: bool = True
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None:
+            positive(self.tolerance, "tolerance must be a positive number, or None for every step")
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -13,6 +13,13 @@ def whole_number(value: Any, rule: str, least: float = 1, most: float = math.inf
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
         raise ValueError(f"{rule}, not {value!r:.80}.")
     return int(value)
+
+
+def positive(value: Any, rule: str) -> float:
+    """Return ``value`` as a float, if it is a finite number above 0; else raise with the ``rule``."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < math.inf:
+        raise ValueError(f"{rule}, not {value!r:.80}.")
+    return float(value)
 
 
 def looked_up(key: Any, unit: str) -> int:
