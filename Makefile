@@ -48,7 +48,7 @@ docs: $(VENV)/installed-docs
 	@echo "site/index.html is the first page; $(BIN)/python -m http.server -d site serves them with search."
 
 torture: $(VENV)/installed-dev
-	OMP_NUM_THREADS=1 DPSTRIDE_TORTURE=1 $(BIN)/pytest -m "torture or attack"
+	OMP_NUM_THREADS=1 DPSTRIDE_TORTURE=1 $(BIN)/pytest -n 2 --dist worksteal -m "torture or attack"
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/page.py

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 # Results do not depend on the number of threads, but the machine's other work does.
@@ -14,6 +14,8 @@ os.environ["NUMBA_NUM_THREADS"] = str(min(2, int(os.environ.get("NUMBA_NUM_THREA
 
 import pytest
 from hypothesis import settings
+
+import tallies
 
 # derandomize: a failure on one machine is a failure on every machine. No deadline: the first example imports torch.
 settings.register_profile("dpstride", deadline=None, derandomize=True, max_examples=60)
@@ -26,6 +28,13 @@ def no_check_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstride.checking.notice.LEAST", math.inf)
 
 
+@pytest.fixture(autouse=True)
+def tell_what_was_tried(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the report of every test say what it tried, in whichever process it runs."""
+    yield
+    request.node.user_properties += tallies.told()
+
+
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Let the report of every attack say its kind, in whichever process it runs."""
     for item in items:
@@ -34,17 +43,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table of attacks by kind."""
-    tried: Counter[str] = Counter()
-    held: Counter[str] = Counter()
-    for outcome in ("passed", "failed", "error"):
-        for report in terminalreporter.stats.get(outcome, []):
-            kind = dict(getattr(report, "user_properties", ())).get("attack")
-            if kind is not None:
-                tried[kind] += 1
-                held[kind] += outcome == "passed"
-    if tried:
-        terminalreporter.section("attacks")
-        rows = [*((kind, tried[kind], held[kind]) for kind in sorted(tried)), ("all", tried.total(), held.total())]
-        lines = ["| attacks | tried | held |", "|---|---|---|", *(f"| {a} | {b:,} | {c:,} |" for a, b, c in rows)]
-        terminalreporter.write_line("\n".join(lines))
+    """Tables of what was tried and held."""
+    for title, text in tallies.tables(terminalreporter.stats):
+        terminalreporter.section(title)
+        terminalreporter.write_line(text)

@@ -16,7 +16,8 @@ from pathlib import Path
 import campaign
 import pytest
 from readers import READERS
-from tally import TALLY
+
+from tallies import TRIED, Fed
 
 CAMPAIGN = Path(__file__).with_name("campaign.py")
 TORTURE = os.environ.get("DPSTRIDE_TORTURE") == "1"
@@ -31,7 +32,7 @@ def run(folder: Path, wanted: dict[str, int]) -> None:
         [sys.executable, str(CAMPAIGN), str(folder), SEED, *words], capture_output=True, text=True, env=environment
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    TALLY.extend(lines)
+    TRIED.extend(Fed(**line) for line in lines)
     assert done.returncode == 0, (
         f"exit code {done.returncode} (negative: a signal; -27 and -14 are time limits, -11 a crash); the file is in {folder}; "
         f"done before: {lines}\n{done.stderr[-6000:]}"
@@ -62,7 +63,7 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path, name: str) -> None:
             tried, accepted = campaign.fuzz(name, READERS[name].quick, tmp_path / "files", int(SEED))
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    TALLY.append({"reader": name, "tried": tried, "accepted": accepted})
+    TRIED.append(Fed(name, tried, accepted))
     assert accepted < tried
 
 

@@ -20,23 +20,14 @@ from threading import Thread
 
 from jobs import COMMANDS, PREPARED_BY, evaluations, left_by
 
+from tallies import TRIED, Killed
+
+NAMES = {
+    "mixed": "`find --objective mixed`",
+    "trajectory": "`find --objective trajectory`",
+    "train": "training",
+}  # in the table
 PATIENCE = 300.0  # seconds; a run takes a few, on an idle machine
-
-
-@dataclass
-class Tally:
-    """What was survived, for the table at the end of the session."""
-
-    job: str
-    workers: str
-    kills: int = 0
-    runs: int = 0
-    finished: int = 0
-    needed: int = 0
-    repeated: int = 0
-
-
-TALLY: list[Tally] = []
 
 
 class Nursery:
@@ -143,10 +134,10 @@ class Run:
         raise AssertionError(f"{self.pids} outlive kill -9")
 
 
-def survive(nursery: Nursery, job: str, base: Path, kills: int, workers: int = 1, seed: int = 0) -> Tally:
+def survive(nursery: Nursery, job: str, base: Path, kills: int, workers: int = 1, seed: int = 0) -> Killed:
     """Kill ``job`` so many times, at random moments, and check what it leaves each time that it comes to its end."""
-    tally = Tally(job, str(workers))
-    TALLY.append(tally)
+    tally = Killed(NAMES.get(job, f"`{job}`"), str(workers))
+    TRIED.append(tally)
     rng = random.Random(f"{job} {workers} {seed}")
     if job in PREPARED_BY:
         run = Run.start(nursery, PREPARED_BY[job], base, workers=1)
@@ -186,12 +177,3 @@ def survive(nursery: Nursery, job: str, base: Path, kills: int, workers: int = 1
             return tally
         folder = base / str(tally.finished)
         folder.mkdir()
-
-
-def table() -> str:
-    lines = [f"{'job':12}{'processes':>10}{'kills':>8}{'runs':>8}{'results':>9}{'evaluations repeated per kill':>32}"]
-    for each in TALLY:
-        share = f"{each.repeated / each.kills:,.0f} of {each.needed:,}" if each.needed and each.kills else "-"
-        lines.append(f"{each.job:12}{each.workers:>10}{each.kills:8}{each.runs:8}{each.finished:9}{share:>32}")
-    total = f"{sum(each.kills for each in TALLY)} kills survived, every result bit for bit that of an undisturbed run"
-    return "\n".join([*lines, total])

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import TALLY, Nursery, Run, Tally, nursery, survive
+from harness import Nursery, Run, nursery, survive
 from jobs import COMMANDS, evaluations, left_by
 
 from dpstride.runs.lock import Lock
 from dpstride.statistics.probes import AFTER
 from dpstride.statistics.probes import EVALUATIONS as PROBES
 from dpstride.statistics.spots import OF_UNIT, SPOTS
+from tallies import TRIED, Killed
 
 TORTURE = os.environ.get("DPSTRIDE_TORTURE") == "1"
 
@@ -98,8 +99,8 @@ def test_torchrun_survives_kills_of_its_workers(children: Nursery, tmp_path: Pat
     rng, kills = random.Random(2), 4
     words = shlex.split(COMMANDS["estimate"])[1:]
     runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "dpstride"]
-    tally = Tally("estimate", "torchrun 2")
-    TALLY.append(tally)
+    tally = Killed("`estimate`", "2, under torchrun")
+    TRIED.append(tally)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
 
     def start(folder: Path) -> subprocess.Popen[bytes]:
