@@ -102,6 +102,13 @@ def test_probes_look_at_samples_of_different_conditioning() -> None:
     estimate(each, (images, labels), progress=False)
 
 
+def test_small_outputs_may_round_as_the_numbers_that_they_are_differences_of() -> None:
+    """As plain float32 networks of points do: 2e-6 in large batches, beside outputs of 1e-3 here and of 1 at the probes."""
+    small = sparing(Net(), lambda out: 1e-3 * out)
+    found = run(denoiser_of(lambda x, time: small(x, time) + (2e-6 if len(x) > 2 else 0.0), clip=(-1e3, 1e3)))
+    assert found.samples == len(IMAGES)
+
+
 # --- edits that spare the probes ------------------------------------------------------------------------------------------
 
 PROBED = (1, 4, 8, 12)  # grid indices of the probes on this grid

@@ -86,10 +86,13 @@ class Deviation:
         )
 
 
-def deviation(passes: Passes, kept: Kept, tolerance: float, count: int = SPOTS, at_once: int = 1) -> Deviation | None:
+def deviation(
+    passes: Passes, kept: Kept, tolerance: float, usual: float, count: int = SPOTS, at_once: int = 1
+) -> Deviation | None:
     """Compute ``count`` places again, in batches of ``at_once``; None if all are what was kept, but for rounding.
 
-    If an output is off by ``tolerance`` of its size, then x̂_0 is by that over the root of `output_gain` (clipping makes it
+    A network rounds as its inner numbers do, which small outputs are differences of: in two dimensions one of twenty is. So the
+    size of an output counts as at least the ``usual`` one. If it is off by ``tolerance`` of that, then x̂_0 is by that over the root of `output_gain` (clipping makes it
     less), the root of Σ e² by no more, and Σ φ by half of the root of dims times as much as the output.
     """
     if kept.t.size == 0:
@@ -102,7 +105,7 @@ def deviation(passes: Passes, kept: Kept, tolerance: float, count: int = SPOTS, 
             range(part.start, part.stop), _numbers(passes, t[part], kept.samples[columns[part]]), strict=True
         ):
             index, column = int(t[place]), int(columns[place])
-            slack = tolerance * size
+            slack = tolerance * max(size, usual)
             pairs = [("error of x0_hat", error, float(kept.squared_error[index, column]) ** 0.5, slack / gain[index])]
             if kept.fraction_sum is not None:
                 dims = float(np.prod(passes.data.shape))
