@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..finding.inputs import DEFAULT_SAMPLES
-from ..options import SAMPLES, Objective, Purpose, Sampler
+from ..options import SAMPLES, Objective, Purpose
 from .claim import claims_folder
 from .console import emit, printer
 from .expected import in_words
@@ -71,29 +71,13 @@ def find_command(
     heldout: str | None,
     samples: int | None,
     heldout_samples: int | None,
-    tolerance: float,
-    budgets: tuple[int, ...] | None,
     every_step: bool,
     dry_run: bool,
-    check: bool,
-    pictures: int | None,
     purpose: Purpose | None,
     objective: Objective,
     race: bool,
-    sampler: Sampler,
-    eta: float,
-    exponent: float | None,
-    band: tuple[float, float] | None,
-    cap: float | None,
-    evenness: float | None,
-    weight: float,
-    trajectories: int,
-    teacher_steps: int,
     model_options: tuple[tuple[str, Any], ...],
     conditioning: str | None,
-    variance: Any,
-    decoder: Any,
-    max_budget: int | None,
     seed: int,
     batch_size: int,
     data_range: Any,
@@ -101,6 +85,7 @@ def find_command(
     overwrite: bool,
     as_json: bool,
     quiet: bool,
+    **asked_for: Any,
 ) -> None:
     """The main job: the best schedules of MODEL, chosen on DATA and scored on held-out data.
 
@@ -136,25 +121,9 @@ def find_command(
     if race:
         race_instead(objective)
         return
-    request = Request(
-        objective=objective,
-        variance=variance,
-        decoder=decoder,
-        max_budget=max_budget,
-        budgets=budgets,
-        tolerance=None if every_step else tolerance,
-        pictures=pictures,
-        sampler=sampler,
-        eta=eta,
-        exponent=exponent,
-        band=band,
-        cap=cap,
-        evenness=evenness,
-        weight=weight,
-        trajectories=trajectories,
-        teacher_steps=teacher_steps,
-        check=check,
-    )
+    if every_step:
+        asked_for["tolerance"] = None
+    request = Request(objective=objective, **asked_for)
     how = Execution(seed, batch_size, not quiet, skip_nonfinite=skip_nonfinite)
     asked = Asked(data, heldout, samples, heldout_samples, data_range=data_range, conditioning=conditioning)
     job = job_of(

@@ -118,16 +118,10 @@ def tune_command(
     heldout: str | None,
     sampler: str,
     eta: float,
-    variance: Any,
-    passes: int,
     budgets: tuple[int, ...] | None,
     also: tuple[Path, ...],
-    features: str | None,
-    samples: int,
     race_samples: int,
-    polish: bool,
     reference_steps: int | None,
-    within: float | None,
     evaluations: int | None,
     seconds: float | None,
     dry_run: bool,
@@ -139,6 +133,7 @@ def tune_command(
     overwrite: bool,
     as_json: bool,
     quiet: bool,
+    **wished: Any,
 ) -> None:
     """Schedules of MODEL chosen by measured samples, for the sampler that you use.
 
@@ -166,17 +161,12 @@ def tune_command(
     wish = Wish(
         sampler=chosen,
         eta=eta,
-        variance=variance,
-        passes=passes,
-        features=features,
         budgets=budgets or BUDGETS,
         also={str(path): path for path in also},
-        samples=samples,
         race_samples=race_samples,
         first_samples=min(64, race_samples),
-        polish=polish,
         reference=reference_steps,
-        within=within,
+        **wished,
         evaluations=_limit(loaded.denoiser, evaluations, seconds, batch_size),
     )
     parts = split(
