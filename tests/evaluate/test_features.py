@@ -20,8 +20,8 @@ from dpstride.evaluate.features import inception
 from dpstride.evaluate.features.extractor import FeatureExtractor, digest_of, to_levels
 from dpstride.evaluate.features.inception import InceptionV3, inception_features, prepare
 from dpstride.reading.checkpoints import read_checkpoint
-from dpstride.zoo.classifier import accuracy, fashion_features, folder, load_classifier
-from train_classifier import NormalisedClassifier, train_classifier
+from dpstride.zoo.classifier import fashion_features, folder, load_classifier
+from train_classifier import NormalisedClassifier, accuracy, train_classifier
 
 
 @pytest.fixture(scope="module")

@@ -7,36 +7,19 @@ images. The first unit of work is checked in the same way, each sample alone, fo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from ..calling import NonFiniteError
-from ..statistics.spots import ALGEBRA
+from ..statistics.spots import ALGEBRA, Deviation, farthest
 from ..statistics.units import batches
 from .passes import MaskedPasses
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """The place where what is computed now is farthest from what was kept, beyond rounding."""
-
-    count: int
-    sample: int
-    kept: float
-    now: float
-    allowed: float
-
-    def __str__(self) -> str:
-        return (
-            f"with {self.count} masked tokens the mean −ln p of sample {self.sample} is {self.now:.6g} and not "
-            f"{self.kept:.6g}, where rounding may change it by {self.allowed:.2g}"
-        )
 
 
 def draw(known: Booleans, count: int) -> tuple[Integers, Integers]:
@@ -56,18 +39,21 @@ def deviation(
     """
     if not known.any():
         return None
-    worst: tuple[float, Deviation] | None = None
-    t, samples = draw(known, count)
-    for part in batches(count, at_once):
+    return farthest(_again(passes, nats, draw(known, count), tolerance, at_once=at_once))
+
+
+def _again(
+    passes: MaskedPasses, nats: Array, places: tuple[Integers, Integers], tolerance: float, *, at_once: int
+) -> Iterator[Deviation]:
+    t, samples = places
+    for part in batches(len(t), at_once):
         for index, sample, now in zip(t[part], samples[part], _means(passes, t[part], samples[part]), strict=True):
             before = float(nats[index, sample])
             masked = max(1, int(passes.masked(np.array([index]), np.array([sample])).sum()))
             allowed = 2.0 * tolerance / math.sqrt(masked) + ALGEBRA * np.finfo(np.float64).eps * abs(before)
-            far = abs(now - before) / max(allowed, 1e-300)
-            if not far <= 1.0 and (worst is None or not far <= worst[0]):
-                tokens = int(passes.denoiser.process.counts[index])
-                worst = far, Deviation(tokens, int(sample), before, float(now), allowed=allowed)
-    return None if worst is None else worst[1]
+            tokens = passes.denoiser.process.counts[index]
+            where = f"with {tokens} masked tokens the mean −ln p of sample {sample}"
+            yield Deviation(where, before, float(now), allowed)
 
 
 def _means(passes: MaskedPasses, t: Integers, samples: Integers) -> Array:

@@ -7,7 +7,7 @@ sample by sample, is the first work of every process: its batches are as large a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,20 +70,29 @@ class Kept:
 
 @dataclass(frozen=True)
 class Deviation:
-    """The place where what is computed now is farthest from what was kept, beyond rounding."""
+    """A number that is computed now beside what was kept; ``where`` says which, and rounding may change it by ``allowed``."""
 
-    t: int
-    sample: int
+    where: str
     kept: float
     now: float
     allowed: float
-    name: str
+
+    @property
+    def far(self) -> float:
+        """Distance of the two, as a multiple of what is allowed; NaN where there is none."""
+        return abs(self.now - self.kept) / max(self.allowed, 1e-300)
 
     def __str__(self) -> str:
-        return (
-            f"at t = {self.t} the {self.name} on sample {self.sample} is {self.now:.6g} and not {self.kept:.6g}, where "
-            f"rounding may change it by {self.allowed:.2g}"
-        )
+        return f"{self.where} is {self.now:.6g} and not {self.kept:.6g}, where rounding may change it by {self.allowed:.2g}"
+
+
+def farthest(found: Iterable[Deviation]) -> Deviation | None:
+    """The one that is farthest beyond rounding; None if all are within it."""
+    worst: Deviation | None = None
+    for each in found:
+        if not each.far <= 1.0 and (worst is None or not each.far <= worst.far):
+            worst = each
+    return worst
 
 
 def deviation(
@@ -96,11 +105,12 @@ def deviation(
     that over the root of `output_gain` (clipping makes it less), the root of Σ e² by no more, and Σ φ by half of the root of dims
     times as much as the output.
     """
-    if kept.t.size == 0:
-        return None
+    return None if kept.t.size == 0 else farthest(_again(passes, kept, tolerance, count, at_once=at_once))
+
+
+def _again(passes: Passes, kept: Kept, tolerance: float, count: int, *, at_once: int) -> Iterator[Deviation]:
     t, columns = kept.draw(count)
     gain = np.sqrt(output_gain(passes.process, passes.denoiser.predicts))
-    worst: tuple[float, Deviation] | None = None
     for part in batches(count, at_once):
         for place, (error, fraction, size) in zip(
             range(part.start, part.stop), _numbers(passes, t[part], kept.samples[columns[part]]), strict=True
@@ -113,11 +123,7 @@ def deviation(
                 pairs.append(("sum of phi", fraction, float(kept.fraction_sum[index, column]), 0.5 * dims**0.5 * slack))
             for name, now, before, allowed in pairs:
                 allowed += ALGEBRA * torch.finfo(passes.denoiser.algebra_dtype).eps * abs(before)
-                far = abs(now - before) / max(allowed, 1e-300)
-                if not far <= 1.0 and (worst is None or not far <= worst[0]):
-                    found = Deviation(index, int(kept.samples[column]), before, now, allowed=allowed, name=name)
-                    worst = far, found
-    return None if worst is None else worst[1]
+                yield Deviation(f"at t = {index} the {name} on sample {kept.samples[column]}", before, now, allowed)
 
 
 def _numbers(passes: Passes, t: Indices, samples: Indices) -> list[tuple[float, float, float]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -43,12 +42,12 @@ class FashionClassifier(nn.Module):
         return logits
 
 
-def load_classifier(path: str | Path | None = None) -> FashionClassifier:
-    """The embedded classifier, or another of the same layout, ready for use."""
+def load_classifier() -> FashionClassifier:
+    """The embedded classifier, ready for use."""
     from safetensors.torch import load_file
 
     network = FashionClassifier()
-    network.load_state_dict(load_file(folder() / WEIGHTS if path is None else path))
+    network.load_state_dict(load_file(folder() / WEIGHTS))
     return network.eval()
 
 
@@ -76,14 +75,3 @@ def fashion_features() -> FeatureExtractor:
 def folder() -> Path:
     """Where the weights and their card are."""
     return Path(str(files("dpstride.zoo"))) / "classifier"
-
-
-def accuracy(network: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 500) -> float:
-    """Share of uint8 images [n, 1, 28, 28] that are given their label."""
-    right = 0
-    with torch.inference_mode():
-        for first in range(0, len(images), batch_size):
-            part = slice(first, first + batch_size)
-            logits = network(images[part].float() / 127.5 - 1.0)
-            right += int((logits.argmax(dim=1) == labels[part]).sum())
-    return right / len(images)
