@@ -48,9 +48,11 @@ OTHER_MEANINGS = {
         (
             "adaptive/report.py",
             "cli/evaluate.py",
+            "cli/find.py",
             "cli/sample.py",
             "cli/sample_masked.py",
             "report/compare.py",
+            "report/race_page.py",
             "cli/study.py",
             "racing/halving.py",
             "racing/outcome.py",

@@ -179,7 +179,7 @@ class Event:
         winners = {heat.budget: field.named(heat.winner) for heat in heats}
         base, variances = self._variance(arena, field.statistics, base, winners, purse=purse)
         paths, polished = self._polish(arena, base, winners, purse)
-        return Choice(base, self._schedules(base, field, winners, paths), tuple(heats), variances, polished)
+        return Choice(base, self._schedules(base, field, winners, paths), tuple(heats), variances, polished=polished)
 
     # --- the parts -----------------------------------------------------------------------------------------------------
 
