@@ -100,10 +100,10 @@ def deviation(
 ) -> Deviation | None:
     """Compute ``count`` places again, in batches of ``at_once``; None if all are what was kept, but for rounding.
 
-    A network rounds as its inner numbers do, of which a small output is a difference: where samples have two numbers, one output in
-    twenty is. So the size of an output counts as the ``usual`` one at least. If it is off by ``tolerance`` of that, then x̂_0 is by
-    that over the root of `output_gain` (clipping makes it less), the root of Σ e² by no more, and Σ φ by half of the root of dims
-    times as much as the output.
+    A network rounds as its inner numbers do, of which a small output is a difference: where samples have two numbers, one
+    output in twenty is. So the size of an output counts as the ``usual`` one at least. If it is off by ``tolerance`` of that,
+    then x̂_0 is by that over the root of `output_gain` (clipping makes it less), the root of Σ e² by no more, and Σ φ by half
+    of the root of dims times as much as the output.
     """
     return None if kept.t.size == 0 else farthest(_again(passes, kept, tolerance, count, at_once=at_once))
 
