@@ -35,17 +35,28 @@ def png(
 
 
 def tiff(
-    pixels: np.ndarray, *, sample_format: int = 1, colour_map: np.ndarray | None = None, rows: int = 0, planes: int = 1
+    pixels: np.ndarray,
+    *,
+    sample_format: int = 1,
+    colour_map: np.ndarray | None = None,
+    rows: int = 0,
+    planes: int = 1,
+    further: tuple[int, ...] = (),
 ) -> bytes:
-    """An uncompressed TIFF in one strip, which may say that it has more ``rows`` and ``planes`` of colours than that."""
+    """An uncompressed TIFF in one strip, which may say that it has more ``rows`` and ``planes`` of colours than that.
+
+    Channels beyond colour have the meanings ``further``: 0 none, 1 and 2 alpha.
+    """
     height, width, channels = (*pixels.shape, 1)[:3]
     bits, raw = 8 * pixels.itemsize, pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
-    photometric = 3 if colour_map is not None else 1 if channels == 1 else 2
+    photometric = 3 if colour_map is not None else 1 if channels < 3 else 2
     fields: dict[int, tuple[int, tuple[int, ...]]] = {
         256: (4, (width,)), 257: (4, (height,)), 258: (3, (bits,) * channels), 259: (3, (1,)), 262: (3, (photometric,)),
         273: (4, (0,)), 277: (3, (channels,)), 278: (4, (height,)), 279: (4, (len(raw),)),
         339: (3, (sample_format,) * channels),
     }  # fmt: skip
+    if further:
+        fields[338] = (3, further)
     if rows:
         fields[257] = (4, (rows,))
     if planes > 1:

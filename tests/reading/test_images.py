@@ -157,6 +157,21 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "colour TIFF of 16 bits": ("a.tif", written(tiff(DEEP[..., :3])), BITS.format("16 bits")),
     "TIFF of floats": ("a.tif", saved(Image.fromarray(GREY.astype(np.float32))), BITS.format("32 bits")),
     "TIFF of signed bytes": ("a.tif", written(tiff(GREY, sample_format=2)), BITS.format("signed")),
+    "grey TIFF with another channel": (
+        "a.tif",
+        written(tiff(COLOUR[..., :2], further=(0,))),
+        "has 2 channels, and only 1 would be read",
+    ),
+    "colour TIFF with another channel": (
+        "a.tif",
+        written(tiff(np.dstack([COLOUR, GREY]), further=(0,))),
+        "has 4 channels, and only 3 would be read",
+    ),
+    "TIFF of six channels": (
+        "a.tif",
+        written(tiff(np.dstack([COLOUR, COLOUR]), further=(0, 0, 0))),
+        "has 6 channels, and only",
+    ),
     "TIFF with a deep palette": (
         "a.tif",
         written(tiff(CHOSEN, colour_map=RNG.integers(0, 65536, (3, 256)))),

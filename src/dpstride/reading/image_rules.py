@@ -48,6 +48,13 @@ def check_header(path: ImageFile, image: Any) -> None:
         raise UnreadableFileError(
             f"{path}: not a readable image, some of its pixels are not in the file and would be black. Remove or repair it."
         )
+    if image.format == "TIFF" and (samples := int(image.tag_v2.get(SAMPLES_PER_PIXEL, 1))) > (
+        bands := len(image.getbands())
+    ):
+        raise UnreadableFileError(
+            f"{path}: has {samples} channels, and only {bands} would be read. Leave out those that are not meant, or save the "
+            "values as .npy."
+        )
     if image.format == "GIF" and tuple(image.tile[0][1]) != (0, 0, *image.size):
         raise UnreadableFileError(
             f"{path}: its frame covers only a part of the image; the rest is not defined. Crop it, or put it on a background."
