@@ -13,6 +13,7 @@ from run_commands import FIND, contents, passes, said
 from dpstride.cli import _run
 from dpstride.runs.entries import check_entries
 from dpstride.runs.lock import BusyError, Lock, ProgressError, check_free
+from dpstride.training.masked.train import export_masked, train_masked
 from dpstride.training.train import train
 
 pytestmark = pytest.mark.attack("output folders that others made")
@@ -125,13 +126,24 @@ def test_links_inside_the_folder_and_other_names_are_left_alone(out: Path, victi
     assert (out / "table.txt").is_symlink()
 
 
-@pytest.mark.parametrize("name", ["checkpoint.pt", "log.json", "model", "model/dpstride.json", "model/unet"])
-def test_training_writes_through_no_link_out_of_its_folder(place: Path, victim: Path, name: str) -> None:
+TRAININGS = {
+    "images": lambda folder: train(np.zeros((4, 1, 8, 8), dtype=np.uint8), folder),  # type: ignore[arg-type]
+    "text": lambda folder: train_masked("a text " * 2000, folder),
+    "export of text": lambda folder: export_masked("a text " * 2000, folder),
+}
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoint.pt", "log.json", "tensorboard", "tensorboard/events", "model", "model/dpstride.json", "model/unet"],
+)
+def test_training_writes_through_no_link_out_of_its_folder(place: Path, victim: Path, name: str, training: str) -> None:
     path = place / "run" / name
     path.parent.mkdir(parents=True)
     path.symlink_to(victim)
     with pytest.raises(ValueError, match=f"{name}: a link out of the folder"):
-        train(np.zeros((4, 1, 8, 8), dtype=np.uint8), place / "run")  # type: ignore[arg-type]
+        TRAININGS[training](place / "run")
     assert victim.read_text() == "precious"
 
 

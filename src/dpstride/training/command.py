@@ -79,13 +79,12 @@ def images_command(
       dpstride train simple -o runs/fashion-simple
       dpstride train hybrid -o runs/mine --data photos/ --flip --steps 50000 --cooldown 5000
     """
-    from dpstride.runs.entries import check_entries
-    from dpstride.runs.lock import Lock
     from dpstride.training.checkpoint import load_checkpoint
     from dpstride.training.images import read_images
+    from dpstride.training.loop import run_folder
     from dpstride.training.scalars import check_tensorboard
     from dpstride.training.settings import TrainingSettings
-    from dpstride.training.train import WRITTEN, Run, train
+    from dpstride.training.train import Run, train
 
     widths = None if channels is None else _whole_numbers(channels, "24,48,64")
     heights = None if attention is None else () if attention == "none" else _whole_numbers(attention, "16,8, or none")
@@ -107,8 +106,7 @@ def images_command(
         if not quiet:
             click.echo(_plan(kept, followed, settings, data), err=True)
         if export_only:
-            with Lock(output):
-                check_entries(output, WRITTEN)
+            with run_folder(output):
                 if (found := load_checkpoint(output)) is not None:
                     settings = replace(settings, steps=found["settings"]["steps"])
                 run = Run(kept, output, settings, held_out=followed, warm_start=warm_start, command=command)

@@ -16,12 +16,18 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from dpstride.reading.limits import UnreadableFileError
-from dpstride.runs.writing import write_json
-from dpstride.training.checkpoint import DAMAGED
+from dpstride.runs.entries import check_entries
+from dpstride.runs.lock import Lock
+from dpstride.runs.writing import remove_leftovers, write_json
+from dpstride.training.checkpoint import DAMAGED, FILE
 from dpstride.training.curve import draw_loss_curve
-from dpstride.training.scalars import require_tensorboard, scalars_of
+from dpstride.training.scalars import FOLDER, require_tensorboard, scalars_of
 from dpstride.training.settings import LoopSettings, learning_rate_at
 
+WRITTEN = (
+    *(FILE, "log.json", "loss.png", FOLDER, f"{FOLDER}/*"),
+    *("model", "model/*", "model/unet/*", "model/scheduler/*"),
+)
 HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
 
 
@@ -107,6 +113,15 @@ class TrainingRun(ABC):
         }
         self.export(self.folder / "model", facts)
         return self.folder / "model"
+
+
+@contextmanager
+def run_folder(folder: Path) -> Iterator[None]:
+    """Have the folder of a run for oneself, without links out of it in place of its files and without a kill's leavings."""
+    with Lock(folder):
+        check_entries(folder, WRITTEN)
+        remove_leftovers(folder)
+        yield
 
 
 def advance(run: TrainingRun, pace: Pace) -> None:

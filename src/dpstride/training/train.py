@@ -17,9 +17,6 @@ from torch import Tensor
 
 from dpstride.denoiser import NonFiniteError
 from dpstride.process import ForwardProcess
-from dpstride.runs.entries import check_entries
-from dpstride.runs.lock import Lock
-from dpstride.runs.writing import remove_leftovers
 from dpstride.training.checkpoint import FILE, load_checkpoint, save_checkpoint
 from dpstride.training.export import export_model
 from dpstride.training.images import Images, as_images
@@ -32,6 +29,7 @@ from dpstride.training.loop import (
     generator_of,
     record,
     restore,
+    run_folder,
     state_of,
 )
 from dpstride.training.network import attended_heights, build_network, default_channels, load_weights
@@ -43,17 +41,6 @@ from dpstride.zoo.models import DESCRIPTION, read_description
 if TYPE_CHECKING:
     from torch import nn
 
-WRITTEN = (
-    FILE,
-    "log.json",
-    "loss.png",
-    "tensorboard",
-    "tensorboard/*",
-    "model",
-    "model/*",
-    "model/unet/*",
-    "model/scheduler/*",
-)
 FLIP_STREAM = 2  # 0 is t and noise of a step, 1 the order of images of an epoch
 
 
@@ -85,9 +72,7 @@ def train(
     """
     settings, followed = settings or TrainingSettings(), Pace(**pace)
     folder = Path(folder)
-    with Lock(folder):
-        check_entries(folder, WRITTEN)
-        remove_leftovers(folder)
+    with run_folder(folder):
         run = Run(images, folder, settings, process=process, held_out=held_out, warm_start=warm_start, command=command)
         advance(run, followed)
         return folder if run.step < settings.steps else run.finish()

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 
 from dpstride.denoiser import NonFiniteError
-from dpstride.runs.lock import Lock
-from dpstride.runs.writing import remove_leftovers
 from dpstride.training.checkpoint import FILE, load_checkpoint, save_checkpoint
 from dpstride.training.loop import (
     HELD_OUT_STREAM,
@@ -30,6 +28,7 @@ from dpstride.training.loop import (
     generator_of,
     record,
     restore,
+    run_folder,
     state_of,
 )
 from dpstride.training.masked.settings import MaskedTrainingSettings
@@ -55,8 +54,7 @@ def train_masked(
     for bit that of an undisturbed run on the same machine.
     """
     settings, folder = settings or MaskedTrainingSettings(), Path(folder)
-    with Lock(folder):
-        remove_leftovers(folder)
+    with run_folder(folder):
         run = MaskedRun(text, folder, settings, command)
         advance(run, pace or PACE)
         return folder if run.step < settings.steps else run.finish()
@@ -67,7 +65,7 @@ def export_masked(
 ) -> Path:
     """Save the network of the last checkpoint as it is, without training further, and return its folder."""
     settings, folder = settings or MaskedTrainingSettings(), Path(folder)
-    with Lock(folder):
+    with run_folder(folder):
         if (found := load_checkpoint(folder)) is not None:
             settings = replace(settings, steps=found["settings"]["steps"])
         run = MaskedRun(text, folder, settings, command)
