@@ -105,10 +105,12 @@ def deviation(
     then x̂_0 is by that over the root of `output_gain` (clipping makes it less), the root of Σ e² by no more, and Σ φ by half
     of the root of dims times as much as the output.
     """
-    return None if kept.t.size == 0 else farthest(_again(passes, kept, tolerance, count, at_once=at_once))
+    return None if kept.t.size == 0 else farthest(_again(passes, kept, tolerance, usual, count=count, at_once=at_once))
 
 
-def _again(passes: Passes, kept: Kept, tolerance: float, count: int, *, at_once: int) -> Iterator[Deviation]:
+def _again(
+    passes: Passes, kept: Kept, tolerance: float, usual: float, *, count: int, at_once: int
+) -> Iterator[Deviation]:
     t, columns = kept.draw(count)
     gain = np.sqrt(output_gain(passes.process, passes.denoiser.predicts))
     for part in batches(count, at_once):
