@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +80,27 @@ def test_distances_without_even_steps_are_refused(tmp_path: Path) -> None:
     (tmp_path / "race.json").write_text(json.dumps(document))
     with pytest.raises(UnreadableFileError, match=r"it has no distance of even steps at 2 steps"):
         Race.load(tmp_path / "race.json", small_race().schedules)
+
+
+def test_where_samples_are_too_few_to_tell_it_says_how_many_would() -> None:
+    """The upper end of the interval falls below the margin at 1.96 · error/√(n/24) < margin − difference."""
+    race = small_race()
+    finish = race.finish
+    most = dataclasses.replace(finish.entries["raced", 5], beyond=(0.01, 0.03))
+    unsure = dataclasses.replace(
+        finish, entries={**finish.entries, ("raced", 5): most}, enough={"raced": None, "even": None}
+    )
+    found = dataclasses.replace(race, finish=unsure)
+    assert (
+        "no number of steps up to 5 gives samples that are surely as close to real data as 10 even steps"
+        in found.answer
+    )
+    (said,) = [note for note in found.findings if "as close" in note]
+    n = math.ceil(24 * (1.96 * 0.03 / 0.01) ** 2)
+    assert f"about {n:,} samples of each would tell" in said
+    assert 0.01 + 1.96 * 0.03 * math.sqrt(24 / n) <= 0.02 < 0.01 + 1.96 * 0.03 * math.sqrt(24 / (n - 1))
+    far = dataclasses.replace(most, beyond=(0.03, 0.001))  # no number of samples makes this as close
+    for other in (far, most):
+        entries, enough = {**finish.entries, ("raced", 5): other}, {"raced": None if other is far else 5, "even": None}
+        told = dataclasses.replace(race, finish=dataclasses.replace(finish, entries=entries, enough=enough))
+        assert not [note for note in told.findings if "would tell, if they differ as it seems (--samples)" in note]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -97,7 +98,8 @@ class Race:
         if raced is None:
             closest = finish.entries[OURS, most]
             return (
-                f"With {self.sampler}, no number of steps up to {most} gives samples as close to real data as {many}: "
+                f"With {self.sampler}, no number of steps up to {most} gives samples that are surely as close to real data as "
+                f"{many}: "
                 f"{self._steps(most)} have {self._told(closest)} ({self.measure}{self.times}), those {self._told(reference)}."
             )
         need = f"even steps need {even}" if even is not None else f"even steps need more than {most}"
@@ -109,7 +111,7 @@ class Race:
     @property
     def findings(self) -> tuple[str, ...]:
         """All notes: of how the race ended, of how the final measurement compares with even steps, and others."""
-        return (*self._of_heats(), *self._of_polish(), *self._of_even(), *self.notes)
+        return (*self._of_heats(), *self._of_polish(), *self._of_even(), *self._of_reference(), *self.notes)
 
     def _of_heats(self) -> list[str]:
         found = []
@@ -152,6 +154,19 @@ class Race:
         if behind:
             found.append(f"Farther from real data than even steps at {_listed(behind)}: use those there.")
         return found
+
+    def _of_reference(self) -> list[str]:
+        """Say what would tell whether the most steps are as close as the reference, where these samples could not."""
+        finish, most = self.finish, self.heats[-1].budget
+        beyond = finish.entries[OURS, most].beyond
+        if finish.enough[OURS] is not None or beyond is None or not beyond[0] < finish.margin:
+            return []
+        more = math.ceil(finish.samples * (INTERVAL * beyond[1] / (finish.margin - beyond[0])) ** 2)
+        return [
+            f"{most} steps differ from {finish.reference.budget:,} even ones by {self.scale * beyond[0]:.2g} ± "
+            f"{self.scale * beyond[1]:.2g}, where less than {self.scale * finish.margin:.2g} counts as as close: about "
+            f"{more:,} samples of each would tell, if they differ as it seems (--samples)."
+        ]
 
     def table(self) -> str:
         """Final distances of all schedules at every raced budget; below each how far it is behind the raced one."""
