@@ -4,12 +4,16 @@ Every image is scored at the decoder's step and at a few t, drawn so that all im
 proposal that favours low noise, where the terms are largest. Weighted by its probability each draw is an unbiased
 estimate of the sum over t, and totals per image give the standard error. Same terms as `bits_per_dim` over all steps
 with the model's own variance and decoder `upper`.
+
+``python tools/full_chain.py checkpoints/cifar-hybrid cifar-10-batches-bin/test_batch.bin --images 512``
 """
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import click
 import numpy as np
 import torch
 from torch import Tensor
@@ -95,3 +99,24 @@ def _prior_nats(denoiser: Denoiser, x: Tensor) -> Tensor:
     """KL(q(x_T given x_0) ‖ N(0, I)), [B]."""
     f, variance = float(denoiser.process.f[-1]), float(denoiser.process.g[-1] ** 2)
     return 0.5 * ((f * x).square() + (variance - 1.0 - math.log(variance))).flatten(1).sum(dim=1)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("data")
+@click.option("--images", type=click.IntRange(2), default=2048, show_default=True, help="Images to score on.")
+@click.option("--draws", type=click.IntRange(1), default=8, show_default=True, help="Values of t per image.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
+def main(folder: Path, data: str, images: int, draws: int, threads: int) -> None:
+    """Print the held-out bits/dim of the model in FOLDER, which `dpstride train` wrote, on the first images of DATA."""
+    from dpstride import read_data
+    from dpstride.zoo.models import load_folder
+
+    torch.set_num_threads(threads)
+    chosen = torch.as_tensor(read_data(data))[:images]
+    bpd, standard_error = full_chain_bpd(load_folder(folder), chosen, draws)
+    click.echo(f"{folder}: {bpd:.3f} ± {standard_error:.3f} bits/dim, {len(chosen):,} images at {draws} t each, seed 1")
+
+
+if __name__ == "__main__":
+    main()
