@@ -112,6 +112,9 @@ def find(
     after an interruption it goes on where it stopped, and so does the command; a folder with results of another model,
     other data or other options is refused.
 
+    Further keywords are those of `dpstride.finding.job.Request`: variance, decoder, max_budget, budgets, tolerance (None
+    evaluates every grid index), objective, and more.
+
     Args:
         model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it; or a `MaskedDenoiser`.
         data: what `estimate` (for tokens `estimate_masked`) takes, or DATA as the command line takes it.
@@ -126,8 +129,6 @@ def find(
         progress: show progress bars (only ever on a terminal).
         overwrite: replace what another run left in the folder.
         say: called with a line of text about what is done, such as `print`; nothing is said when None.
-        **request: what is asked for, see `dpstride.finding.job.Request`: variance, decoder, max_budget, budgets, tolerance
-            (None evaluates every grid index), objective, and more.
     """
     from .finding.inputs import Asked, job_of, load_model
     from .finding.job import check_uses, request_from

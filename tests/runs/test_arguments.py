@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 import torch
 
 import dpstride
+from dpstride.finding.job import Request
+from dpstride.masked.sampling import Revealing
 from dpstride.masked.schedule import MaskedScheduleSet
+from dpstride.racing.wish import Wish
+from dpstride.runs.execution import Execution, Work, WorkOnData
+from dpstride.statistics.trajectory import TableSizes
 from dpstride.strides import RULES
 from small_network import IMAGES, PROCESS, denoiser_of, run
 
@@ -157,3 +164,50 @@ def test_a_device_that_is_not_there_is_refused_with_what_to_do(move: Call) -> No
     words = r"device='cuda' cannot be used here: (this PyTorch, .*, was built without CUDA|PyTorch finds no GPU).* device='cpu'"
     with pytest.raises(ValueError, match=words):
         move()
+
+
+# --- keywords by way of a record ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "record", "names"),
+    [
+        (dpstride.estimate, Execution, WorkOnData.__annotations__),
+        (dpstride.estimate_adaptively, Execution, WorkOnData.__annotations__),
+        (dpstride.optimise, Execution, WorkOnData.__annotations__),
+        (dpstride.estimate_masked, Execution, Work.__annotations__),
+        (dpstride.find, Request, Request.__annotations__),
+        (dpstride.tune, Wish, Wish.__annotations__),
+        (dpstride.sample_masked, Revealing, Revealing.__annotations__),
+        (dpstride.estimate_trajectory, TableSizes, TableSizes.__annotations__),
+    ],
+)
+def test_a_signature_has_every_keyword_with_what_is_taken_without_it(
+    verb: Any, record: type, names: Iterable[str]
+) -> None:
+    shown = inspect.signature(verb).parameters
+    assert not any(each.kind is each.VAR_KEYWORD for each in shown.values())
+    record_of_nothing = record()
+    for name in names:
+        assert shown[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert shown[name].default == getattr(record_of_nothing, name)
+        assert isinstance(shown[name].annotation, str)  # as the functions' own are
+
+
+@pytest.mark.parametrize("verb", [dpstride.sample, dpstride.bits_per_dim])
+def test_the_schedules_own_choice_is_taken_where_a_keyword_is_left_out(verb: Any) -> None:
+    assert inspect.signature(verb).parameters["variance"].default is None
+
+
+@pytest.mark.parametrize(
+    ("verb", "message"),
+    [
+        (dpstride.estimate, "estimate has no argument 'batch_sise'. Did you mean batch_size?"),
+        (dpstride.estimate_adaptively, "estimate_adaptively has no argument 'batch_sise'. Did you mean batch_size?"),
+        (dpstride.optimise, "optimise has no argument 'batch_sise'. Did you mean batch_size?"),
+        (dpstride.estimate_masked, "estimate_masked has no argument 'batch_sise'. Did you mean batch_size?"),
+    ],
+)
+def test_a_misspelt_keyword_is_refused_before_any_work(verb: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        verb(DENOISER, IMAGES, batch_sise=2)

@@ -51,6 +51,8 @@ def tune(
     raced at every budget asked for, with the sampler that you will use. Writes report.html, schedules.json, race.json,
     table.txt and grids of samples into ``output``; called again after an interruption it goes on where it stopped.
 
+    Further keywords are those of `dpstride.racing.wish.Wish`: sampler, eta, variance, features, budgets, samples, and more.
+
     Args:
         model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it.
         data: what `estimate` takes, or DATA as the command line takes it.
@@ -62,7 +64,6 @@ def tune(
         progress: show progress bars (only ever on a terminal).
         overwrite: replace what another run left in the folder.
         say: called with a line of text about what is done; nothing is said when None.
-        **wish: what is asked for, see `dpstride.racing.run.Wish`: sampler, eta, variance, features, budgets, samples, and more.
     """
     check_kinds(tune, output=output)
     asked, folder, how = (

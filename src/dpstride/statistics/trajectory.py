@@ -87,6 +87,8 @@ def estimate_trajectory(
     Before that, the probes are passed (`dpstride.statistics.probes`, 29 evaluations). A cheaper teacher is one on fewer
     steps: pass ``denoiser.on_grid(denoiser.process.subset(steps))``.
 
+    Sizes of the tables, ``kept``, ``paired`` and ``probes``, are those of `TableSizes`.
+
     Args:
         denoiser: the model; it must know its sample shape. No data is needed.
         samples: trajectories. `sample` starts from the same noises with the same seed.
@@ -95,7 +97,6 @@ def estimate_trajectory(
         conditioning: one entry per sample, as with data.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result; finished batches are kept beside it until it is complete.
-        **sizes: kept, paired and probes, see `TableSizes`.
     """
     from .data import check_conditioning, tensors_in_conditioning
     from .probes import probe_on_noise
