@@ -86,7 +86,7 @@ def run(job: Job, overwrite: bool) -> Found:
     distances = endpoint_distances(job, trajectory, chosen)
     predicted = {K: math.sqrt(c) for K, c in zip(schedules.budgets, schedules.provenance["costs"], strict=True)}
     files = [output / name for name in (SCHEDULES, ENDPOINTS, FILE)]
-    notes = _trajectory_notes(distances, predicted, budgets, request.trajectories)
+    notes = _trajectory_notes(distances, predicted, budgets)
     details = {
         "objective": request.objective,
         "sampler": request.sampler,
@@ -114,7 +114,7 @@ def run(job: Job, overwrite: bool) -> Found:
 
 
 def _trajectory_notes(
-    distances: dict[tuple[str, int], EndpointDistance], predicted: dict[int, float], budgets: Sequence[int], count: int
+    distances: dict[tuple[str, int], EndpointDistance], predicted: dict[int, float], budgets: Sequence[int]
 ) -> list[str]:
     """Return what would mislead a reader of the table alone."""
     notes = []
@@ -126,7 +126,10 @@ def _trajectory_notes(
         if abs(dp.value - predicted[K]) > max(0.5 * dp.value, 3.0 * dp.standard_error):
             notes.append(f"At {K} steps the distance is {dp.value:.4f}, where {predicted[K]:.4f} was predicted.")
     if notes:
-        notes.append(f"{count} trajectories may be too few for this model: give more with --trajectories.")
+        notes.append(
+            "Paths are chosen by a sum over steps, as if their errors were independent; where they add up or cancel, more "
+            "trajectories change little. `dpstride tune` races this path with others, by measured samples."
+        )
     return notes
 
 
