@@ -262,30 +262,44 @@ def test_schedules_of_another_process_or_by_a_name_that_is_taken_are_refused(tmp
         tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, also={"even": own})
 
 
-def test_variances_race_along_the_winners_paths(tmp_path: Path) -> None:
-    race = tune(mixture_denoiser(T), DATA, tmp_path / "out", progress=False, **SMALL, sampler="ancestral")
+def test_variances_race_along_the_winners_paths_and_paths_again_with_the_winner(tmp_path: Path) -> None:
+    def run(name: str, **options: Any) -> Race:
+        return tune(mixture_denoiser(T), DATA, tmp_path / name, progress=False, **SMALL, sampler="ancestral", **options)
+
+    race, first = run("out"), run("first", variance="optimal")
+    assert first.variances == ()
+    assert first.schedules.options["variance"] == "optimal"
     assert [set(heat.rounds[0].distances) for heat in race.variances] == [{"posterior", "upper", "optimal"}] * 2
-    chosen = race.schedules.options["variance"]
     real = DATA[np.random.default_rng(0).permutation(len(DATA))[:80]] / 127.5 - 1.0
+    statistics = dpstride.Statistics.load(tmp_path / "out" / "statistics.safetensors")
     shares = dict.fromkeys(race.variances[0].rounds[0].distances, 0.0)
     for heat in race.variances:
         own = {}
         for name in shares:
             plan = SamplesPlan(sampler="ancestral")
-            statistics = dpstride.Statistics.load(tmp_path / "out" / "statistics.safetensors")
             base = dpstride.schedules_from(statistics, name, plan=plan, max_budget=5)  # type: ignore[arg-type]
-            x = x_of(
-                mixture_denoiser(T), base.adopt(Schedule(base.process, race.schedules[heat.budget].steps)), 16, seed=0
-            )
-            own[name] = energy_distance(x, real).value
+            path = base.adopt(Schedule(base.process, first.schedules[heat.budget].steps))
+            own[name] = energy_distance(x_of(mixture_denoiser(T), path, 16, seed=0), real).value
             assert heat.rounds[0].distances[name][0] == pytest.approx(own[name], abs=1e-6)
         shares = {name: shares[name] + own[name] / max(own.values()) for name in shares}
-    assert chosen == min(shares, key=lambda name: shares[name])
-    fixed = tune(
-        mixture_denoiser(T), DATA, tmp_path / "one", progress=False, **SMALL, sampler="ancestral", variance="upper"
-    )
-    assert fixed.variances == ()
-    assert fixed.schedules.options["variance"] == "upper"
+    chosen = min(shares, key=lambda name: shares[name])
+    assert chosen != "optimal"  # or what follows would show nothing
+    assert race.schedules.options["variance"] == chosen
+    again = run("again", variance=chosen)
+    assert [heat.to_dict() for heat in race.heats] == [heat.to_dict() for heat in again.heats]
+    assert [race.schedules[K].steps for K in race.schedules.budgets] == [again.schedules[K].steps for K in range(1, 6)]
+    assert race.evaluations["race"] > first.evaluations["race"] + again.evaluations["race"]
+
+
+def test_without_evaluations_for_a_second_race_the_variance_stays_that_of_the_paths(tmp_path: Path) -> None:
+    options: dict[str, Any] = {**SMALL, "sampler": "ancestral", "progress": False}
+    first = tune(mixture_denoiser(T), DATA, tmp_path / "first", variance="optimal", **options)
+    said: list[str] = []
+    limit = sum(first.evaluations.values()) + 1000
+    race = tune(mixture_denoiser(T), DATA, tmp_path / "out", evaluations=limit, say=said.append, **options)
+    assert any("too few for paths to race again, so optimal stays" in text for text in said)
+    assert race.schedules.options["variance"] == "optimal"
+    assert sum(race.evaluations.values()) <= limit
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

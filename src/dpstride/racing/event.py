@@ -119,7 +119,8 @@ class Event:
         """Approximate numbers of network evaluations of the race and of the final measurement, without the statistics."""
         wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
         drawn = expected_race(self.candidates, rounds)
-        drawn += wish.race_samples * max(0, len(rivals(self.denoiser, self.sampling, wish.variance)) - 1)
+        if (others := len(rivals(self.denoiser, self.sampling, wish.variance)) - 1) > 0:
+            drawn += drawn + wish.race_samples * others  # paths race again where another variance wins
         raced = drawn * sum(self.budgets)
         if wish.polish:
             raced += wish.race_samples * sum(tries(K) * K for K in self.budgets)
@@ -133,9 +134,11 @@ class Event:
 
     def least(self) -> int:
         """Approximate number of network evaluations of the first round of the race and of the final measurement."""
+        return self._first_round() + self.of_teacher() + self.expected()[1]
+
+    def _first_round(self) -> int:
         each = self.sampling.cost.step * self.denoiser.passes
-        first = self.candidates * self.wish.first_samples * sum(self.budgets) * each
-        return first + self.of_teacher() + self.expected()[1]
+        return self.candidates * self.wish.first_samples * sum(self.budgets) * each
 
     def plan(self) -> str:
         """Describe what is about to be done, and what it costs."""
@@ -173,11 +176,24 @@ class Event:
             return event._write(event._finish(field, choice, purse))
 
     def choose(self, field: Field, purse: Purse) -> Choice:
-        """Race paths, then variances, polish, and make the schedules of all numbers of steps; nothing is measured again."""
+        """Race paths, then variances, polish, and make the schedules of all numbers of steps; nothing is measured again.
+
+        What is the closest with one variance may be far off with another, so paths race again with a variance that won, as
+        far as they may; if not, the variance stays that of the paths.
+        """
         arena, base = self.arena(self.choosing, self.how.seed), self._base(field.statistics)
         heats = self._race(arena, field, base, purse)
         winners = {heat.budget: field.named(heat.winner) for heat in heats}
-        base, variances = self._variance(arena, field.statistics, base, winners, purse=purse)
+        other, variances = self._variance(arena, field.statistics, base, winners, purse=purse)
+        if other.options["variance"] != base.options["variance"]:
+            if purse.left is None or purse.left >= self._first_round():
+                self.say("Paths race again with that variance")
+                base, heats = other, self._race(arena, field, other, purse)
+                winners = {heat.budget: field.named(heat.winner) for heat in heats}
+            else:
+                self.say(
+                    f"The evaluations allowed are too few for paths to race again, so {base.options['variance']} stays"
+                )
         paths, polished = self._polish(arena, base, winners, purse)
         return Choice(base, self._schedules(base, field, winners, paths), tuple(heats), variances, polished=polished)
 
