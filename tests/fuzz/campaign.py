@@ -46,6 +46,8 @@ def prepare(wanted: Iterable[str]) -> None:
     import torch
 
     torch.set_num_threads(1)
+    if any("hub" in name for name in wanted):
+        import datasets  # noqa: F401
     if any("diffusers" in name or name.split()[0] in ("OpenAI", "training", "zoo", "DPStride") for name in wanted):
         import diffusers
 

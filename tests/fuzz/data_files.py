@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import struct
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from PIL import Image
 from result_files import IMAGES
 
 import dpstride
+from dpstride.statistics.data import Samples
 
 # --- data --------------------------------------------------------------------------------------------------------------
 
@@ -24,8 +26,6 @@ def read_named(name: str) -> Callable[[Path], Any]:
 
 
 def use_data(data: Any) -> None:
-    from dpstride.statistics.data import Samples
-
     assert Samples.read(data).fingerprint
 
 
@@ -86,3 +86,42 @@ def make_cifar_batch(folder: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)
     batch = {"batch_label": "training batch 1 of 5", "labels": [3, 0, 9, 1], "data": rows, "filenames": ["a.png"] * 4}
     (folder / "data_batch_1").write_bytes(pickle.dumps(batch, 2))
+
+
+def make_hub(folder: Path) -> None:
+    """Two data sets as the hub has them: a table of images, labels and texts with a card, and lines of JSON."""
+    import datasets
+    import pyarrow
+    import pyarrow.parquet
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    (folder / "table").mkdir()
+    (folder / "lines").mkdir()
+    make_images(folder)
+    files = [(folder / name).read_bytes() for name in IMAGE_NAMES[:3]]
+    for name in IMAGE_NAMES:
+        (folder / name).unlink()
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["a", "b"]}}
+    form = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    table = pyarrow.table(
+        {
+            "image": pyarrow.array([{"bytes": file, "path": None} for file in files], form),
+            "label": pyarrow.array([0, 1, 1], pyarrow.int64()),
+        }
+    )
+    told = {"huggingface": json.dumps({"info": {"features": features}})}
+    pyarrow.parquet.write_table(table.replace_schema_metadata(told), folder / "table" / "train.parquet")
+    card = "configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: train.parquet\n"
+    (folder / "table" / "README.md").write_text(f"---\n{card}---\nA data set.\n")
+    rows = [{"x": [0.5, 1.0], "label": 0}, {"x": [0.25, -1.0], "label": 1}]
+    (folder / "lines" / "train.json").write_text("\n".join(map(json.dumps, rows)))
+
+
+def read_hub(folder: Path) -> Any:
+    return [dpstride.read_data(f"hub:{folder / name}", labels=name == "table") for name in ("table", "lines")]
+
+
+def use_hub(data: Any) -> None:
+    for each in data:
+        Samples.read(each, data_range="continuous" if torch.is_tensor(each) else "uint8")

@@ -16,15 +16,18 @@ from data_files import (
     IMAGE_NAMES,
     make_cifar,
     make_cifar_batch,
+    make_hub,
     make_idx,
     make_images,
     make_npz,
     make_old_tensors,
     make_safetensors,
     make_tensors,
+    read_hub,
     read_idx,
     read_named,
     use_data,
+    use_hub,
 )
 from hypothesis import strategies as st
 from model_files import (
@@ -236,6 +239,17 @@ READERS: dict[str, Reader] = {
         dict.fromkeys(IMAGE_NAMES, both(mutations.edited_image)),
         share=120,
         quick=50,
+    ),
+    "data sets of the hub": Reader(
+        make_hub,
+        read_hub,
+        use_hub,
+        {
+            "table/train.parquet": blind,
+            "table/README.md": blind,
+            "lines/train.json": blind,
+        },
+        share=40,
     ),
     "Fashion-MNIST .gz": Reader(
         make_idx,
