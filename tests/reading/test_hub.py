@@ -371,3 +371,13 @@ def test_verbs_give_the_same_statistics_as_on_a_file(tmp_path, monkeypatch):
         result = CliRunner().invoke(cli, words)
         assert result.exit_code == 0, result.output
     assert Path("hub.npz").read_bytes() == Path("file.npz").read_bytes()
+
+
+def test_a_folder_of_images_with_captions_is_named_as_such(tmp_path):
+    for i, pixels in enumerate(COLOUR[:2]):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        for name in (f"{i}.txt", f"{i}_longer.txt"):  # datasets goes by what there is most of
+            (tmp_path / name).write_text("a cat")
+    with pytest.raises(ValueError, match=rf"kind 'text' are not read.*by its path alone: {tmp_path}\."):
+        dpstride.read_data(f"hub:{tmp_path}")
+    assert dpstride.read_data(tmp_path).shape == (2, 3, 6, 8)
