@@ -191,7 +191,7 @@ class _Work:
         there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
         tolerance = max(there.tolerance(now)[0], self.probed.slack)
         at_once = self.passes.batch_size if self.mixes else 1
-        if (found := deviation(self.passes, kept, tolerance, max(now.sizes), SPOTS, at_once=at_once)) is not None:
+        if (found := deviation(self.passes, kept, tolerance, max(now.sizes), count=SPOTS, at_once=at_once)) is not None:
             raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {remedy}")
 
     def _check_done(self, rows: Rows, done: list[Unit], unit: Unit, count: int) -> None:
@@ -201,7 +201,7 @@ class _Work:
         if len(done) == 1 and self.how.batch_size > 2:
             tolerance = max(now.tolerance(now)[0], self.probed.slack)
             kept = Kept.of_rows(rows, [unit])
-            if (found := deviation(self.passes, kept, tolerance, max(now.sizes), OF_UNIT)) is not None:
+            if (found := deviation(self.passes, kept, tolerance, max(now.sizes), count=OF_UNIT)) is not None:
                 raise ValueError(of_batches(found, self.how.batch_size))
         if len(done) == count and self.workers.size > 1:
             self._check_spots(
