@@ -116,8 +116,11 @@ def _open(datasets: Any, source: HubSource) -> tuple[Any, StoredFiles]:
     try:
         builder = datasets.load_dataset_builder(place, source.config, revision=source.revision)
         if (form := type(builder).__module__.rpartition(".")[2]) not in FORMS:
-            folder = f" A folder of images, with captions too, is read by its path alone: {source.place}." if source.local else ""
-            raise UnreadableFileError(f"{source}: files of the kind {form!r} are not read. Save them as Parquet.{folder}")
+            alone = f" A folder of images, captions too, is read by its path alone: {source.place}."
+            folder = alone if source.local else ""
+            raise UnreadableFileError(
+                f"{source}: files of the kind {form!r} are not read. Save them as Parquet.{folder}"
+            )
         files = {str(name): list(map(str, some)) for name, some in (builder.config.data_files or {}).items()}
         _check_own(source, [file for some in files.values() for file in some])
         if form == "parquet":
