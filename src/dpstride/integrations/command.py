@@ -45,7 +45,7 @@ def export_command(
     kind = kind_of(schedules)
     if target not in kind.forms and (target != JSON or kind is TOKENS):
         raise click.UsageError(
-            f"{schedules} holds {kind.words}, which have no form {target}. Export them --to {', '.join(kind.forms)}."
+            f"{schedules} holds {kind.words}, which have no form {target!r}. Export them --to {', '.join(kind.forms)}."
         )
     if target == JSON and output is None:
         raise click.UsageError("--to json writes a file: give -o FILE.")
