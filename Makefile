@@ -44,7 +44,8 @@ test-newest:
 	OMP_NUM_THREADS=1 DPSTRIDE_RELEASE=1 $(NEWEST)/pytest $(FAST)
 
 docs: $(VENV)/installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python tools/site_pages.py build/pages
+	$(BIN)/zensical build --strict --clean
 	@echo "site/index.html is the first page; $(BIN)/python -m http.server -d site serves them with search."
 
 torture: $(VENV)/installed-dev
@@ -87,4 +88,4 @@ $(VENV)/installed-docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-newest demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-newest demo site build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

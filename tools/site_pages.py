@@ -1,4 +1,6 @@
-"""What the documentation site does to the pages of docs/, which are written to be read on GitHub.
+"""The pages that the documentation site is built from (`make docs`): those of docs/, which are written to be read on GitHub.
+
+    python tools/site_pages.py FOLDER
 
 - The home page is the repository's README, followed by the table of docs/README.md.
 - Files of the repository that a page links to (examples, model cards, CONTRIBUTING) become pages of the site, so that no
@@ -13,56 +15,53 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 
 from latex2mathml.converter import convert
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files, InclusionLevel
-from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml"}
 
-_source: dict[str, str] = {}  # page of the site → file of the repository, for pages that are not in docs/
+
+def write_pages(folder: Path) -> None:
+    """Write all pages, with the pictures of docs/, into an empty folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md", "*.py", "__pycache__"))
+    for path in linked_files():
+        page = folder / _uri(path.relative_to(ROOT).as_posix())
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(page_of(path), encoding="utf-8")
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what pages link to outside docs/, and what those link to."""
-    _source.clear()
-    _source["README.md"] = "README.md"
-    waiting = [ROOT / "docs" / file.src_uri for file in files if file.src_uri.endswith(".md")]
+def linked_files() -> set[Path]:
+    """Pages of docs/ and of the repository itself, what they link to, and what that links to."""
+    waiting = [*(ROOT / "docs").rglob("*.md")]
     waiting += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
-    seen = set()
+    found: set[Path] = set()
     while waiting:
         path = waiting.pop()
-        if path in seen:
+        if path in found:
             continue
-        seen.add(path)
-        name = path.relative_to(ROOT).as_posix()
-        if not name.startswith("docs/") and name != "README.md":
-            uri = _uri(name)
-            _source[uri] = name
-            level = InclusionLevel.INCLUDED if uri == name else InclusionLevel.NOT_IN_NAV
-            files.append(File.generated(config, uri, content=_text(path), inclusion=level))
+        found.add(path)
         if path.suffix == ".md":
             linked = (path.parent / link for link, _ in LINK.findall(path.read_text(encoding="utf-8")) if link)
             waiting += [
-                found for target in linked if (found := Path(os.path.normpath(target))).is_file() and _shown(found)
+                target for each in linked if (target := Path(os.path.normpath(each))).is_file() and _shown(target)
             ]
-    return files
+    return found - {ROOT / "docs" / "README.md"}  # the end of the home page
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def page_of(path: Path) -> str:
     """One page, as the site shows it."""
-    uri = page.file.src_uri
-    if uri == "README.md":
-        index = markdown.replace("# Documentation", "## All pages", 1)
-        markdown = _relinked((ROOT / "README.md").read_text(encoding="utf-8"), uri, "README.md")
-        markdown += "\n" + _relinked(index, uri, "docs/README.md")
-    else:
-        markdown = _relinked(markdown, uri, _source.get(uri, f"docs/{uri}"))
+    name = path.relative_to(ROOT).as_posix()
+    markdown = _relinked(_text(path), name, _uri(name))
+    if name == "README.md":
+        index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8").replace("# Documentation", "## All pages", 1)
+        markdown += "\n" + _relinked(index, "docs/README.md", "README.md")
     markdown = re.sub(r"^<!-- api: (\S+) -->$", r"::: \1", markdown, flags=re.MULTILINE)
     return FENCE.sub(_fence, markdown)
 
@@ -73,6 +72,9 @@ def _shown(path: Path) -> bool:
 
 
 def _uri(name: str) -> str:
+    """Where a file of the repository is on the site."""
+    if name.startswith("docs/"):
+        return name.removeprefix("docs/")
     return name if name.endswith(".md") and "/" not in name else f"repository/{name}.md"
 
 
@@ -94,21 +96,15 @@ def _cell(cell: dict) -> str:
     return "\n\n".join([f"```python\n{source}\n```", *(f"```text output\n{text}\n```" for text in printed)])
 
 
-def _relinked(markdown: str, uri: str, name: str) -> str:
+def _relinked(markdown: str, name: str, uri: str) -> str:
     """Links of the file ``name`` of the repository, as the page ``uri`` has to make them."""
 
     def relink(found: re.Match[str]) -> str:
         link, anchor = found[1], found[2] or ""
         if not link:
             return found[0]
-        target = os.path.normpath(Path(name).parent / link)
-        if target.startswith("docs/"):
-            there = target.removeprefix("docs/")
-        elif target == "README.md":
-            there = target
-        else:
-            there = _uri(target)
-        return f"]({os.path.relpath(there, Path(uri).parent)}{anchor})"
+        target = _uri(os.path.normpath(Path(name).parent / link))
+        return f"]({os.path.relpath(target, Path(uri).parent)}{anchor})"
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else LINK.sub(relink, part) for part in parts)
@@ -123,3 +119,7 @@ def _fence(found: re.Match[str]) -> str:
         language, text = "sh", "".join(f"{line.removeprefix('$ ')}\n" for line in lines)
     title = f' title="{mark}"' if mark and mark not in ("no-run", "run") else ""
     return f"```{language}{title}\n{text}```"
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))
