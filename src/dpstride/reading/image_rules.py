@@ -49,7 +49,7 @@ def check_header(path: ImageFile, image: Any) -> None:
             f"{path}: not a readable image, some of its pixels are not in the file and would be black. Remove or repair it."
         )
     if image.format == "TIFF" and (samples := int(image.tag_v2.get(SAMPLES_PER_PIXEL, 1))) > (
-        bands := len(image.getbands())
+        bands := sum(band != "X" for band in image.getbands())  # X is padding
     ):
         raise UnreadableFileError(
             f"{path}: has {samples} channels, and only {bands} would be read. Leave out those that are not meant, or save the "
