@@ -17,7 +17,7 @@ _HOME = {
     "Prediction": "denoiser",
     "NonFiniteError": "denoiser",
     "estimate": "statistics.estimate",
-    "read_data": "statistics.files",
+    "read_data": "finding.inputs",
     "check": "checking.run",
     "Check": "checking.outcome",
     "Statistics": "statistics.artefact",
@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from .evaluate.likelihood import bits_per_dim as bits_per_dim
     from .evaluate.likelihood import score as score
     from .evaluate.sampling import sample as sample
+    from .finding.inputs import read_data as read_data
     from .finding.job import Found as Found
     from .integrations.diffusers_scheduler import DPStrideScheduler as DPStrideScheduler
     from .integrations.loading import load_model as load_model
@@ -184,7 +185,6 @@ if TYPE_CHECKING:
     from .statistics.artefact import Statistics as Statistics
     from .statistics.artefact import StatisticsFileError as StatisticsFileError
     from .statistics.estimate import estimate as estimate
-    from .statistics.files import read_data as read_data
     from .statistics.trajectory import estimate_trajectory as estimate_trajectory
     from .statistics.trajectory_artefact import Trajectory as Trajectory
     from .strides import even_stride as even_stride

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpstride.finding.inputs import load_model, named_data, read_samples
+import dpstride
+from dpstride.finding.inputs import load_model, read_data, read_samples
 from dpstride.integrations.loaded import LoadedModel
-from dpstride.zoo import data_names, names
+from dpstride.zoo import data_names, load_data, load_labels, names
 from small_network import IMAGES, denoiser_of
 
 DATASETS = """
@@ -36,7 +37,16 @@ def test_swapped_names_are_told_apart() -> None:
     with pytest.raises(ValueError, match=r"MODEL '\S+' is an embedded data set\. MODEL comes first, then DATA\."):
         load_model(data_names()[0])
     with pytest.raises(ValueError, match=r"DATA '\S+' is an embedded model\. MODEL comes first, then DATA\."):
-        named_data(names()[0])
+        read_data(names()[0])
+
+
+@pytest.mark.parametrize("name", data_names())
+def test_embedded_data_are_read_by_name_in_python_too(name: str) -> None:
+    """The message about DATA that is not there offers a zoo name, and the table of own-model.md lists them."""
+    images, labels = dpstride.read_data(name, labels=True)
+    assert torch.equal(dpstride.read_data(name), load_data(name))
+    assert torch.equal(images, load_data(name))
+    assert torch.equal(labels, load_labels(name))
 
 
 def test_the_folder_of_a_training_is_answered_with_its_model(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..finding.expected import seconds_of_features, seconds_to_estimate, seconds_to_sample
-from ..finding.inputs import Asked, named_data, shared_note, split
+from ..finding.inputs import Asked, read_data, shared_note, split
 from ..finding.job import HELDOUT as HELDOUT_FILE
 from ..finding.job import STATISTICS, Request, check_costs, notes_of
 from ..options import DEFAULT_OBJECTIVE, DEFAULT_SAMPLER, SAMPLERS
@@ -257,7 +257,7 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
     from ..evaluate.features.extractor import to_levels
     from ..statistics.data import Samples
 
-    data = named_data(text)
+    data = read_data(text)
     low, high = -1.0, 1.0
     if loaded.encode is None:
         samples = Samples.read(data, None, loaded.data_range if data_range is None else data_range)

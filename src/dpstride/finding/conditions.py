@@ -43,19 +43,19 @@ def missing(kind: Kind, where: object) -> ValueError:
 
 def conditioned(text: str, kind: Kind | None, given: str | None = None) -> Any:
     """DATA by its name, as a pair with its conditions where the model takes any: those ``given`` elsewhere, or its own."""
-    from .inputs import named_data
+    from .inputs import read_data
 
     if given is not None:
-        data = named_data(text)
+        data = read_data(text)
         x = data[0] if isinstance(data, tuple) else data
         return x, _matched(entries_of(given, kind), len(x), kind, given)
     if kind is None:
-        return named_data(text)
+        return read_data(text)
     if kind is LABELS:
-        data = named_data(text, labels=True)
+        data = read_data(text, labels=True)
     else:
         captions = _captions(Path(text), kind)
-        data = named_data(text) if captions is None else (named_data(text), captions)
+        data = read_data(text) if captions is None else (read_data(text), captions)
     if not isinstance(data, tuple):
         raise missing(kind, text)
     return data[0], _chosen(kind, data[1], text)
@@ -63,7 +63,7 @@ def conditioned(text: str, kind: Kind | None, given: str | None = None) -> Any:
 
 def entries_of(text: str, kind: Kind | None) -> Any:
     """Conditions alone: lines of a text file, an array, or those of data that have them beside their samples."""
-    from .inputs import named_data
+    from .inputs import read_data
 
     path = Path(text)
     if path.suffix == LONE and path.is_file():
@@ -71,9 +71,9 @@ def entries_of(text: str, kind: Kind | None) -> Any:
         return lines if kind is PROMPTS else _numbers(lines, path)
     if kind is PROMPTS:
         captions = _captions(path, kind)
-        data = named_data(text) if captions is None else (None, captions)
+        data = read_data(text) if captions is None else (None, captions)
     else:
-        data = named_data(text, labels=not _is_lone_array(path))
+        data = read_data(text, labels=not _is_lone_array(path))
     found = data[1] if isinstance(data, tuple) else data
     if not isinstance(data, tuple) and not (_is_lone_array(path) and found.ndim == 1):
         raise ValueError(

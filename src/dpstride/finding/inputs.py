@@ -109,11 +109,30 @@ def read_samples(
     return Samples.read(data, samples, model.data_range if data_range is None else data_range, model.denoiser.given)
 
 
-def named_data(text: str, *, labels: bool = False) -> Any:
-    """DATA by its zoo name, or as `dpstride.read_data` reads it; a pair with class labels where they are asked for."""
-    from .. import zoo
-    from ..statistics.files import read_data
+def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
+    """Data for `estimate`: a tensor, or a pair (tensor, conditioning), from a file, a folder, a name or a function.
 
+    * ``.npy``, ``.npz``, ``.pt``, ``.safetensors``: one array [N, …]; of several, ``images`` (or ``x``, ``arr_0``) is the
+      data and every other is conditioning under its own name.
+    * a folder: all images below it, in order of their paths, of one size; grey ones have 1 channel, others 3.
+    * CIFAR-10 or CIFAR-100 as published: a binary file (``.bin``), a Python batch, or a folder of either, which means its
+      training half; the test half is the file ``test_batch`` (CIFAR-100: ``test``) in it.
+    * ``hub:OWNER/NAME,split=test,column=image,first=1000``: a data set of the Hugging Face hub, or ``hub:./FOLDER``, a local
+      copy (extra ``datasets``); its split as it is stored, or its first examples. ``labels=`` names the column of the class
+      labels where it is no ClassLabel, and ``prompts=`` a column of texts, which are then the conditioning "prompts".
+    * the name of an embedded data set, such as ``fashion-train`` (`dpstride models` lists them).
+    * ``package.module:function``: whatever the function returns.
+
+    ``labels`` asks for a pair (images, class labels int64 [N]) of what has them beside its images: CIFAR, embedded data,
+    data sets of the hub, and a folder with one folder of images per class, numbered in order of their names. Without it
+    they are left out, since a network that is not conditional would be fed them.
+
+    Arrays of images with channels last (last axis 1, 3 or 4, second axis not) are turned to channels first.
+    """
+    from .. import zoo
+    from ..statistics import files
+
+    text = os.fspath(source)
     if text in zoo.data_names():
         return (zoo.load_data(text), zoo.load_labels(text).long()) if labels else zoo.load_data(text)
     if text in zoo.text_names() and _is_plain_name(text):
@@ -122,7 +141,7 @@ def named_data(text: str, *, labels: bool = False) -> Any:
         raise ValueError(f"DATA {text!r} is an embedded model. MODEL comes first, then DATA.")
     if _is_plain_name(text) and (near := hint(text, zoo.data_names())):
         raise ValueError(f"DATA {text!r} is neither an embedded data set nor a file or folder here.{near}")
-    return read_data(text, labels=labels)
+    return files.read_data(text, labels=labels)
 
 
 def condition_of(model: LoadedModel) -> Kind | None:

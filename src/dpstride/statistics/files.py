@@ -38,24 +38,7 @@ WAYS = (
 
 
 def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
-    """Data for `estimate`: a tensor, or a pair (tensor, conditioning), from a file, a folder or a function.
-
-    * ``.npy``, ``.npz``, ``.pt``, ``.safetensors``: one array [N, …]; of several, ``images`` (or ``x``, ``arr_0``) is the
-      data and every other is conditioning under its own name.
-    * a folder: all images below it, in order of their paths, of one size; grey ones have 1 channel, others 3.
-    * CIFAR-10 or CIFAR-100 as published: a binary file (``.bin``), a Python batch, or a folder of either, which means its
-      training half; the test half is the file ``test_batch`` (CIFAR-100: ``test``) in it.
-    * ``hub:OWNER/NAME,split=test,column=image,first=1000``: a data set of the Hugging Face hub, or ``hub:./FOLDER``, a local
-      copy (extra ``datasets``); its split as it is stored, or its first examples. ``labels=`` names the column of the class
-      labels where it is no ClassLabel, and ``prompts=`` a column of texts, which are then the conditioning "prompts".
-    * ``package.module:function``: whatever the function returns.
-
-    ``labels`` asks for a pair (images, class labels int64 [N]) of what has them beside its images: CIFAR, data sets of the
-    hub, and a folder with one folder of images per class, numbered in order of their names. Without it they are left out,
-    since a network that is not conditional would be fed them.
-
-    Arrays of images with channels last (last axis 1, 3 or 4, second axis not) are turned to channels first.
-    """
+    """`dpstride.read_data` of everything but the names of embedded data sets."""
     text = os.fspath(source)
     path = Path(text)
     if os.path.isdir(path) or (os.path.isfile(path) and (path.suffix.lower() == ".bin" or is_batch(path))):
