@@ -1,23 +1,20 @@
-"""Compilation of kernels, and the one that is written in vectors: the inner loop of the min-plus product."""
+"""The kernel that is written in vectors: the inner loop of the min-plus product."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numba
 import numba.core.cgutils
-import numba.extending
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from ..runs.kernels import intrinsic
+
 # Typed in some versions of numba and not in others.
-njit: Any = numba.njit
-intrinsic: Any = numba.extending.intrinsic
 cgutils: Any = numba.core.cgutils
 config: Any = numba.config
 types: Any = numba.types
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 # A tile of ROWS × WIDTH minima lives in registers while s runs. 4 rows of two AVX vectors was the fastest shape measured,
 # at the speed of the add and min units; on other machines LLVM cuts the vectors to fit.
@@ -25,14 +22,6 @@ ROWS = 4
 LANES = 4
 WIDTH = 2 * LANES
 STRETCH = 16  # values of s after which it is noted which minima fell: rarer is faster here and slower to search later
-
-
-def compiled(function: Function) -> Function:
-    """numba.njit with our options, compiled on the first call and cached on disk where a disk can be written."""
-    try:
-        return cast(Function, njit(cache=True, nogil=True, error_model="numpy")(function))
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return cast(Function, njit(nogil=True, error_model="numpy")(function))
 
 
 def threads() -> int:

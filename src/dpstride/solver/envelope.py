@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiled import WIDTH, compiled
+from ..runs.kernels import compiled
+from .compiled import WIDTH
 from .paths import StoredPaths
 
 Floats = NDArray[np.float64]

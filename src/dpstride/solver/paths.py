@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiled import WIDTH, compiled
+from ..runs.kernels import compiled
+from .compiled import WIDTH
 
 Integers = NDArray[np.int64]
 

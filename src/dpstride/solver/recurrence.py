@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiled import ROWS, WIDTH, compiled, relax, threads
+from ..runs.kernels import compiled
+from .compiled import ROWS, WIDTH, relax, threads
 from .paths import StoredPaths
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiled import compiled
+from ..runs.kernels import compiled
 
 Floats = NDArray[np.float64]
 

@@ -13,32 +13,21 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from ..runs.kernels import fused
 from .bins import MOMENTS, EvenMesh, GradedMesh
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Mesh = tuple[float, float, Array]  # centre, sigma, and where bins begin
-Function = TypeVar("Function", bound=Callable[..., Any])
 UNIFORM, SIDE = GradedMesh.UNIFORM, GradedMesh.SIDE
 _PER_LOG = 1.0 / math.log(GradedMesh.GROWTH)
 # Distances, in units of sigma, at which the bins of a graded mesh begin.
 _BEGIN = np.array([float(n) if n < UNIFORM else UNIFORM * GradedMesh.GROWTH ** (n - UNIFORM) for n in range(SIDE + 1)])
-
-
-def _compiled(function: Function) -> Function:
-    """Compiled at the first call and kept on disk where a disk can be written; a product and a sum may be fused."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-    njit: Any = numba.njit
-    try:
-        return cast(Function, njit(cache=True, **options)(function))
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return cast(Function, njit(**options)(function))
 
 
 def add_residuals(
@@ -125,7 +114,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="dpstride-sums")
 
 
-@_compiled
+@fused
 def _graded(q: float, centre: float, sigma: float, begin: Array) -> tuple[int, float]:
     offset = (q - centre) / sigma
     distance = abs(offset)
@@ -135,7 +124,7 @@ def _graded(q: float, centre: float, sigma: float, begin: Array) -> tuple[int, f
     return side + (SIDE if offset < 0.0 else 0), min(max(position, -1.0), 1.0)
 
 
-@_compiled
+@fused
 def _locate(q: Array, edge: Any, mesh: Mesh, index: npt.NDArray[np.int32], position: Array) -> None:
     centre, sigma, begin = mesh
     for i in range(q.shape[0]):
@@ -145,7 +134,7 @@ def _locate(q: Array, edge: Any, mesh: Mesh, index: npt.NDArray[np.int32], posit
             position[i, d] = z
 
 
-@_compiled
+@fused
 def _add_residuals(q: Array, edge: Any, block: Indices, mesh: Mesh, sums: Array) -> None:
     centre, sigma, begin = mesh
     for i in range(q.shape[0]):
@@ -159,7 +148,7 @@ def _add_residuals(q: Array, edge: Any, block: Indices, mesh: Mesh, sums: Array)
                 previous, current = current, 2.0 * z * current - previous
 
 
-@_compiled
+@fused
 def _add_fractions(fraction: Array, squared: Array, block: Indices, limit: float, width: float, sums: Array) -> None:
     for i in range(fraction.shape[0]):
         of_block = sums[block[i]]
@@ -175,7 +164,7 @@ def _add_fractions(fraction: Array, squared: Array, block: Indices, limit: float
                 previous, current = current, 2.0 * z * current - previous
 
 
-@_compiled
+@fused
 def _add_weighted_residuals(q: Array, edge: Any, weights: Array, mesh: Mesh, sums: Array) -> None:
     centre, sigma, begin = mesh
     for i in range(q.size):
@@ -187,7 +176,7 @@ def _add_weighted_residuals(q: Array, edge: Any, weights: Array, mesh: Mesh, sum
             previous, current = current, 2.0 * z * current - previous
 
 
-@_compiled
+@fused
 def _add_weighted_fractions(fraction: Array, weights: Array, limit: float, width: float, sums: Array) -> None:
     for i in range(fraction.size):
         place = (fraction[i] + limit) / width
@@ -200,7 +189,7 @@ def _add_weighted_fractions(fraction: Array, weights: Array, limit: float, width
                 previous, current = current, 2.0 * z * current - previous
 
 
-@_compiled
+@fused
 def _add_products(
     table: Array,
     place: tuple[npt.NDArray[np.int32], Array],

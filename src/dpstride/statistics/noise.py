@@ -15,6 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .philox import fill_normal
+
 Purpose = Literal["forward", "prior", "reverse", "probe", "mask", "reveal"]
 _PURPOSES: dict[Purpose, int] = {"forward": 0, "prior": 1, "reverse": 2, "probe": 3, "mask": 4, "reveal": 5}
 
@@ -32,9 +34,7 @@ def standard_normal(
     ``step`` is the training step (`ForwardProcess.origin`), so a thinned grid draws the same noise as the full one.
     """
     noise = np.empty((count, math.prod(shape)))
-    samples = range(first_sample, first_sample + count)
-    for row, generator in zip(noise, _streams(seed, purpose, step, samples), strict=True):
-        generator.standard_normal(out=row)
+    fill_normal(noise, seed, step, _PURPOSES[purpose], first_sample)
     return torch.from_numpy(noise.reshape(count, *shape))
 
 
