@@ -13,7 +13,7 @@ import pytest
 import dpstride
 from dpstride import ForwardProcess, Statistics, elbo_costs, even_stride, quadratic_stride, solve
 from dpstride.adaptive.loop import opening_steps
-from dpstride.adaptive.scores import MOST, ScoreJudge, most_indices, refine_scores
+from dpstride.adaptive.scores import MOST, ScoreJudge, most_indices, next_indices, refine_scores
 from dpstride.evaluate.comparison import STRIDES, Comparison, compare
 from dpstride.objectives.elbo import check_options
 from dpstride.statistics.artefact import DataRange
@@ -110,6 +110,18 @@ def test_rows_that_were_evaluated_have_nothing_to_interpolate() -> None:
     stated = judge.interpolation([around, through])
     assert stated[0] == 0.0
     assert stated[1] > 0.0
+
+
+def test_as_many_times_as_there_are_gaps_can_be_asked_for() -> None:
+    """The first evaluated time has a gap on one side alone; its noise is no reason to look below it."""
+    model = Flawed(LAWS["linear"](60), "eps", None, DataRange.parse("uint8"), VARIANCES)
+    every = model.drawn(6, 0)
+    known = [1, 20, 40, 60]
+    judge = ScoreJudge(every, np.isin(np.arange(61), known), check_options(model.process, "posterior", None))
+    paths = [np.asarray(path) for path in paths_of(every)]
+    ends = judge.uncertainty(paths).ends
+    assert (ends[:, 0] == 0.0).all()
+    assert next_indices(judge, paths, len(known)).size > 0
 
 
 def test_noise_that_is_stated_is_the_noise_that_there_is() -> None:

@@ -155,10 +155,12 @@ class _Sums:
 
     def total(self) -> Uncertainty:
         curve = sum((each**2 for each in self.curves.values()), np.zeros_like(self.ends))
-        half = 0.5 * self.ends**2
-        ends = half.copy()
-        ends[:, 1:] += half[:, :-1]
-        ends[:, -1] += half[:, -1]
+        ends = 0.5 * self.ends**2
+        ends[:, 1:] += ends[:, :-1].copy()
+        ends[:, -1] += 0.5 * self.ends[:, -1] ** 2
+        if self.known.size > 1:  # there is no gap below the first
+            ends[:, 1] += ends[:, 0]
+            ends[:, 0] = 0.0
         return Uncertainty(STRETCH**2 * curve, ends, self.own**2)
 
 
