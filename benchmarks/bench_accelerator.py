@@ -55,7 +55,7 @@ def accelerator(reductions: bool) -> Any:
     """Count the processor's network as one that runs elsewhere, and leave the reductions out unless asked for."""
     before = Denoiser.waits, passes._Row.sums
 
-    def no_sums(row: Any, samples: Any, e: Any, fraction: Any, low_edge: Any, edge: Any) -> Any:
+    def no_sums(row: Any, samples: Any, e: Any, *_: Any, **__: Any) -> Any:
         first = int(np.searchsorted(row.samples, samples[0]))
         # The one sum that is checked on the way; the other is 0.
         single = {"squared_error": e.square().sum(1).numpy(), "decoder_upper": np.zeros(len(samples))}
