@@ -12,7 +12,7 @@ import pytest
 from dpstride import ForwardProcess, Schedule
 from dpstride.evaluate.discrepancy import Discrepancy
 from dpstride.racing.arena import Shot
-from dpstride.racing.finish import Entry, fewest
+from dpstride.racing.finish import Entry, fewest, margin_of
 from dpstride.racing.halving import Purse, counts, expected, race, survivors
 
 PROCESS = ForwardProcess.linear(40)
@@ -100,6 +100,16 @@ def test_bisection_finds_the_fewest_steps_and_tests_few(least: int) -> None:
     budgets = range(4, 33)
     assert fewest(test, budgets) == next((K for K in budgets if least <= K), None)
     assert len(tested) <= 1 + math.ceil(math.log2(len(budgets)))
+
+
+@pytest.mark.parametrize(
+    ("reference", "even", "margin"),
+    [((50.0, 5.0), 80.0, 5.0), ((-0.588, 2.0), -0.484, 0.2), ((0.1, 0.05), 30.0, 0.3)],
+)
+def test_the_margin_is_never_negative(reference: tuple[float, float], even: float, margin: float) -> None:
+    """Distances about 0 are estimated below it now and then: nothing could be as close as less than -0.0048 asked for."""
+    entries = Entry("reference", (4, 2, 0), *reference), Entry("even", (4, 0), even, 1.0)
+    assert margin_of(*entries) == pytest.approx(margin)
 
 
 def test_as_close_means_that_the_whole_interval_lies_below_the_margin() -> None:

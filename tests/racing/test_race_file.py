@@ -104,3 +104,26 @@ def test_where_samples_are_too_few_to_tell_it_says_how_many_would() -> None:
         entries, enough = {**finish.entries, ("raced", 5): other}, {"raced": None if other is far else 5, "even": None}
         told = dataclasses.replace(race, finish=dataclasses.replace(finish, entries=entries, enough=enough))
         assert not [note for note in told.findings if "would tell, if they differ as it seems (--samples)" in note]
+
+
+def test_samples_that_are_surely_closer_than_the_reference_are_not_only_as_close() -> None:
+    """On two moons 50 even steps were at 2,220 ± 44 and 4 raced ones at 58.7 ± 13, and that was called as close."""
+    race = small_race()
+    finish = race.finish
+    for beyond, said in (((-0.1, 0.03), "closer to real data than"), ((-0.05, 0.03), "as close to real data as")):
+        raced = dataclasses.replace(finish.entries["raced", 5], beyond=beyond)
+        other = dataclasses.replace(finish, entries={**finish.entries, ("raced", 5): raced})
+        found = dataclasses.replace(race, finish=other)
+        assert f"5 steps give samples {said} 10 even steps" in found.answer
+        doubts = [
+            note for note in found.findings if "10 even steps are farther from real data than those of 5 steps" in note
+        ]
+        assert bool(doubts) == ("closer" in said)
+
+
+def test_large_distances_have_no_exponents() -> None:
+    race = small_race()
+    finish = race.finish
+    far = dataclasses.replace(finish.entries["even", 5], distance=14.84, standard_error=0.8123)
+    other = dataclasses.replace(race, finish=dataclasses.replace(finish, entries={**finish.entries, ("even", 5): far}))
+    assert "14,800 ± 810" in other.table()

@@ -271,9 +271,8 @@ class Event:
                 each.name: base.adopt(Schedule(field.process, path, each.name)) for each, path in field.distinct(K)
             }
             heat = race(arena, runners, counts(self.wish.first_samples, self.wish.race_samples), purse)
-            self.say(
-                f"{K} steps: {printable(heat.winner)} wins over {len(runners) - 1} others after {len(heat.rounds)} rounds"
-            )
+            rounds = f"{len(heat.rounds)} round{'s' if len(heat.rounds) > 1 else ''}"
+            self.say(f"{K} steps: {printable(heat.winner)} wins over {len(runners) - 1} others after {rounds}")
             heats.append(heat)
         return heats
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .arena import Arena, Shot
 
 INTERVAL = 1.96  # standard errors on either side of 95%
-MARGIN = 0.1  # of the reference's own distance, unless a margin is asked for, but at least
-LEAST_MARGIN = 0.01  # of that of even steps at the fewest steps: an unbiased distance may be about 0
+MARGIN = 0.1  # of the reference's own distance or its standard error, unless a margin is asked for, but at least
+LEAST_MARGIN = 0.01  # of that of even steps at the fewest steps
 OURS, REFERENCE = "raced", "reference"
 
 
@@ -110,6 +110,13 @@ class Finish:
     images: Mapping[tuple[str, int], Any]
 
 
+def margin_of(reference: Entry, even: Entry) -> float:
+    """Return a tenth of the reference's distance, or of its standard error where that is larger, since an unbiased distance
+    about 0 may be negative; at least a hundredth of the distance of even steps at the fewest steps.
+    """
+    return max(MARGIN * reference.distance, MARGIN * reference.standard_error, LEAST_MARGIN * even.distance)
+
+
 class Judge:
     """Measures paths once each, and compares them."""
 
@@ -180,8 +187,7 @@ def finish(
         others: schedules of a budget to compare with, by name; even steps are among them.
         reference: schedule of many steps.
         budgets: numbers of steps that are measured for all.
-        margin: difference from the reference that counts as none; a tenth of the reference's distance when None,
-            and at least a hundredth of that of even steps at the fewest steps.
+        margin: difference from the reference that counts as none; that of `margin_of` when None.
         say: told what is done.
     """
     judge = Judge(arena, samples, reference)
@@ -194,7 +200,7 @@ def finish(
             entries[name, K] = judge.entry(name, schedule, own)
         say(f"{K} steps: {samples:,} samples of each schedule")
     if margin is None:
-        margin = max(MARGIN * judge.reference.distance, LEAST_MARGIN * entries[EVEN, min(budgets)].distance)
+        margin = margin_of(judge.reference, entries[EVEN, min(budgets)])
 
     def passes(name: str, K: int) -> bool:
         if (name, K) not in entries:

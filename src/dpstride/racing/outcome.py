@@ -75,12 +75,18 @@ class Race:
     # --- in words --------------------------------------------------------------------------------------------------------
 
     def _told(self, entry: Entry) -> str:
-        return f"{self.scale * entry.distance:.3g} ± {self.scale * entry.standard_error:.2g}"
+        return f"{_rounded(self.scale * entry.distance, 3)} ± {_rounded(self.scale * entry.standard_error, 2)}"
 
     def _steps(self, budget: int) -> str:
         """Number of steps in words, with their evaluations where these are others."""
         evaluations = self.cost.along(budget)
         return f"{budget} steps" + ("" if evaluations == budget else f" ({evaluations:,} evaluations)")
+
+    @property
+    def _many(self) -> str:
+        """The reference in words."""
+        budget, T = self.finish.reference.budget, self.schedules.process.T
+        return f"all {T:,} steps" if budget == T else f"{budget:,} even steps"
 
     @property
     def times(self) -> str:
@@ -90,9 +96,7 @@ class Race:
     @property
     def answer(self) -> str:
         """The fewest steps that are enough, by measured samples; every number in it was measured on data that chose nothing."""
-        finish, T = self.finish, self.schedules.process.T
-        reference = finish.reference
-        many = f"all {T:,} steps" if reference.budget == T else f"{reference.budget:,} even steps"
+        finish, reference, many = self.finish, self.finish.reference, self._many
         raced, even = finish.enough[OURS], finish.enough[EVEN]
         most = max(heat.budget for heat in self.heats)
         if raced is None:
@@ -102,10 +106,11 @@ class Race:
                 f"{many}: "
                 f"{self._steps(most)} have {self._told(closest)} ({self.measure}{self.times}), those {self._told(reference)}."
             )
+        close = "closer to real data than" if finish.entries[OURS, raced].within(0.0) else "as close to real data as"
         need = f"even steps need {even}" if even is not None else f"even steps need more than {most}"
         return (
-            f"With {self.sampler}, {self._steps(raced)} give samples as close to real data as {many} ({self.measure}"
-            f"{self.times} {self._told(finish.entries[OURS, raced])}, those {self._told(reference)}); {need}."
+            f"With {self.sampler}, {self._steps(raced)} give samples {close} {many} ({self.measure}"
+            f"{self.times}: {self._told(finish.entries[OURS, raced])}, those {self._told(reference)}); {need}."
         )
 
     @property
@@ -156,8 +161,16 @@ class Race:
         return found
 
     def _of_reference(self) -> list[str]:
-        """Say what would tell whether the most steps are as close as the reference, where these samples could not."""
-        finish, most = self.finish, self.heats[-1].budget
+        """Say where the reference is a poor one, and what would tell whether the most steps are as close as it is, where these
+        samples could not.
+        """
+        finish, most, raced = self.finish, self.heats[-1].budget, self.finish.enough[OURS]
+        if raced is not None and finish.entries[OURS, raced].within(0.0):
+            return [
+                f"Samples of {self._many} are farther from real data than those of {self._steps(raced)} of the raced path, so "
+                "they do not show what the model can do. Even steps that are worse than few others often need x0_hat to be "
+                "clipped (clip), or more of them (--reference-steps)."
+            ]
         beyond = finish.entries[OURS, most].beyond
         if finish.enough[OURS] is not None or beyond is None or not beyond[0] < finish.margin:
             return []
@@ -312,6 +325,11 @@ def _finish(document: Mapping[str, Any], T: int) -> Finish:
     )
     check_types(found)
     return found
+
+
+def _rounded(value: float, digits: int) -> str:
+    """So many significant digits, without an exponent up to thousands of millions."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
 def _listed(budgets: list[int]) -> str:

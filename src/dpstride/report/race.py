@@ -22,7 +22,7 @@ OTHER_WORDS = {OURS: "raced", DEFAULT_OBJECTIVE: "best for the ELBO", TRAJECTORY
 def save_race(race: Race, folder: str | Path) -> list[Path]:
     """Write distances.svg and .png, and grids of samples where they are images; the paths written."""
     target = Path(folder)
-    files = save_figure(target / "distances", (6.8, 4.2), lambda figure: draw_distances(figure.add_subplot(), race))
+    files = save_figure(target / "distances", (8.2, 4.2), lambda figure: draw_distances(figure.add_subplot(), race))
     for (name, budget), images in race.finish.images.items():
         if name in (*PICTURED, REFERENCE) and len(images):
             files.append(target / grid_name(name, budget))
@@ -70,7 +70,9 @@ def draw_distances(axes: Any, race: Race) -> None:
         axes.set_yscale("log")
     axes.set_xlabel(f"steps, with {printable(race.sampler, 60)}", parse_math=False)
     axes.set_ylabel(f"{printable(race.measure, 60)}{race.times} (bars: 95%)", parse_math=False)
-    for text in axes.legend(frameon=False, fontsize=8).get_texts():
+    # Beside the axes: so many names would hide the best curve, which is in no corner of its own.
+    legend = axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    for text in legend.get_texts():
         text.set_parse_math(False)  # names of files may have dollars
     axes.spines[["top", "right"]].set_visible(False)
 
