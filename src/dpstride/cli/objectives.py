@@ -72,7 +72,7 @@ objective = options(
     ),
     click.option(
         "--cap",
-        type=Real(min=0.0, min_open=True),
+        type=Real(min=0.0, min_open=True, infinite=True),
         help="Count errors --for samples as at most so many times the data's variance; inf for no bound.  [default: 1.5]",
     ),
     click.option(

@@ -39,12 +39,18 @@ class Range(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
 
 
 class Real(click.FloatRange):
-    """A finite number in a range; NaN passes every comparison with its ends."""
+    """A number in a range, finite unless ``infinite`` allows infinity; NaN passes every comparison with its ends."""
+
+    def __init__(self, *arguments: Any, infinite: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.infinite = infinite
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return it as a float."""
         number = super().convert(value, param, ctx)
-        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
+        if math.isfinite(number) or (self.infinite and number == math.inf):
+            return number
+        return self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 class Budgets(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -122,7 +128,7 @@ work = options(
         "--seed",
         default=0,
         show_default=True,
-        help="Random seed for the noise; in find and study also for the order of DATA, even where all of it is used.",
+        help="Random seed for the noise; in find, tune, study and check also for the order of DATA, even where all is used.",
     ),
     click.option("--batch-size", default=64, show_default=True, help="Samples per network pass."),
     click.option(
@@ -189,7 +195,8 @@ skip_nonfinite = click.option(
 overwrite = click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace what another run left in the output. Statistics of the same model, data, seed and steps are used again.",
+    help="Replace what another run left in the output. Statistics there of the same model, data, seed and steps are used "
+    "again.",
 )
 output_folder = click.option(
     "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."

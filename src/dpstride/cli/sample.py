@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Which tokens a round reveals, for masked diffusion.",
 )
-@click.option("--seed", default=0, show_default=True, help="Names the noise.")
+@click.option("--seed", default=0, show_default=True, help="Random seed for the noise.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
 @model_option
 @overwrite
