@@ -12,6 +12,7 @@ import torch
 import dpstride
 from dpstride.cli import _run
 from dpstride.finding.job import Request, check_uses
+from dpstride.options import Objective
 from dpstride.runs.folder import OtherRunError
 from dpstride.runs.lock import BusyError, Lock
 from dpstride.zoo.mixture import mixture_data, mixture_denoiser
@@ -36,6 +37,27 @@ def results_of(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.iterdir())
         if path.name not in ("run.json", "report.html", "lock")
     }
+
+
+@pytest.mark.parametrize("objective", ["mixed", "trajectory"])
+def test_trajectories_take_the_shape_of_the_data_where_the_model_does_not_say_it(
+    objective: Objective, folder: Path
+) -> None:
+    (folder / "shapeless_model.py").write_text(
+        "import found_model\n\n\ndef model():\n    denoiser = found_model.model()\n    denoiser.shape = None\n"
+        "    return denoiser\n"
+    )
+    found = dpstride.find(
+        "shapeless_model:model",
+        "data.npy",
+        "out",
+        objective=objective,
+        budgets=(4,),
+        trajectories=4,
+        progress=False,
+        **SIZES,
+    )
+    assert found.schedules[4].budget == 4
 
 
 @pytest.mark.parametrize("objective", ["elbo", "mixed", "trajectory"])

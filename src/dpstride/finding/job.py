@@ -274,6 +274,8 @@ def prepare(
     from ..statistics.passes import warn_about_clipping
 
     check_costs(loaded.denoiser, request, *parts)
+    if loaded.denoiser.shape is None:
+        loaded.denoiser.shape = parts[0].shape
     finder = finder_of(request.objective)
     if finder.noises(request) is None:
         notes = (*heard(lambda: warn_about_clipping(loaded.denoiser, *parts))[1], *notes)
