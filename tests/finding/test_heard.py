@@ -50,7 +50,7 @@ def test_clipping_that_keeps_the_model_from_the_data_is_said_once_and_named_as_t
 
 def test_without_such_clipping_the_description_is_doubted() -> None:
     (note,) = gaussian_notes({"per dimension": 1.0}, 2.0, 0.1)
-    assert note.endswith("Check predicts, time_input, the process and the scale of the data.")
+    assert note.endswith("Check predicts, time_input, clip, the process and the scale of the data.")
     data = dpstride.statistics.data.Samples.read(DATA, None, "continuous")
     assert clipping_words((-99.0, 99.0), data) == clipping_words(None, data) == ""
 

@@ -26,7 +26,7 @@ def outside_note(heldout: Statistics, scores: Sequence[float], best: float) -> l
     if miss[t] <= FAR * deviation:
         return []
     return [
-        f"x0_hat lies far outside the data: at t = {t} it is {miss[t] / deviation:.3g} of their standard deviations off. "
+        f"x0_hat lies far outside the data: at t = {t} it is {miss[t] / deviation:,.0f} of their standard deviations off. "
         f"Strides that take long steps from there have up to {max(ruined):,.0f} bits/dim. Set clip to the range of the data."
     ]
 

@@ -159,8 +159,11 @@ def usual_budgets(T: int, wanted: Sequence[int] = TABLE_BUDGETS) -> list[int]:
     return [budget for budget in wanted if budget < T] or sorted({budget for budget in (T // 4, T // 2) if budget})
 
 
-def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
-    """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics."""
+def compare(schedules: ScheduleSet, heldout: Statistics, *, clipping: str = "") -> Comparison:
+    """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics.
+
+    ``clipping`` says, for warnings, that x̂_0 is clipped to less than the data, where it is.
+    """
     check_kinds(compare, schedules=schedules, heldout=heldout)
     schedules.check_shape(heldout.data.get("shape"))
     heldout.check_process(schedules.process)
@@ -198,7 +201,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics) -> Comparison:
         options=dict(schedules.options),
         samples={"chosen": chosen_samples, "heldout": heldout.samples},
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
-        warnings=(*_warnings(curves, chosen, schedules, heldout), *cautions),
+        warnings=(*_warnings(curves, chosen, schedules, heldout, clipping), *cautions),
         raw=None if heldout.data_range.levels is None else math.log2(heldout.data_range.levels),
         interpolation=interpolated,
     )
@@ -259,6 +262,7 @@ def _warnings(
     chosen: dict[int, tuple[float, float]],
     schedules: ScheduleSet,
     heldout: Statistics,
+    clipping: str = "",
 ) -> list[str]:
     """Warnings for what would mislead a reader of the table alone."""
     found = []
@@ -283,7 +287,7 @@ def _warnings(
         within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
         found.append(
             f"More steps hurt here: {_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
-            f"{best:,}{within}). {_reason(CostOptions.from_dict(schedules.options))}"
+            f"{best:,}{within}). {_reason(CostOptions.from_dict(schedules.options), clipping)}"
         )
     samples = (int(schedules.provenance["data"]["samples"]), heldout.samples)
     shown = [budget for budget in (*usual_budgets(budgets[-1]), budgets[-1]) if budget in curves[BEST]]
@@ -316,7 +320,9 @@ def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
     return min(curve, key=lambda budget: (float(f"{curve[budget][0]:.6g}"), budget))
 
 
-def _reason(options: CostOptions) -> str:
+def _reason(options: CostOptions, clipping: str) -> str:
+    if clipping:
+        return f"The likely cause: {clipping}"
     if len(fitted_numbers(options)) == 2:
         return "The network is poor at low noise."
     return (

@@ -19,8 +19,8 @@ LIKELIHOOD_CAVEAT = (
     "run `dpstride find` with `--for samples`."
 )
 SAMPLES_CAVEAT = (
-    "These schedules are chosen for samples, so other strides may have fewer bits/dim. The divergence ranks paths; how close "
-    "samples are to real data has to be measured: `dpstride tune` does, with your sampler."
+    "These schedules are chosen for samples, so other strides may have fewer bits/dim. How close samples are to real data has "
+    "to be measured, as `dpstride tune` does with your sampler."
 )
 BOTH_CAVEAT = (
     "These schedules weigh bits/dim against how far a deterministic sampler strays, so they are the best for neither alone. "

@@ -113,9 +113,9 @@ def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
     schedules.save(output / SCHEDULES)
     heldout = scoring_statistics(job, schedules, report)
     job.doing("Comparing strides at every number of steps")
-    comparison = compare(schedules, heldout)
-    gaussian = gaussian_bits_per_dim(job.choosing, job.scoring)
     clipping = clipping_words(job.denoiser.clip, job.choosing, job.scoring)
+    comparison = compare(schedules, heldout, clipping=clipping)
+    gaussian = gaussian_bits_per_dim(job.choosing, job.scoring)
     best = comparison.curves[BEST][comparison.best_budget]
     notes = (*gaussian_notes(gaussian, *best, clipping), *tie_notes(job.choosing))
     comparison = replace(

@@ -49,7 +49,7 @@ def gaussian_notes(reference: dict[str, float], best: float, error: float, clipp
     plain = reference.get(PER_DIMENSION)
     if plain is None or not best - 2.0 * (0.0 if math.isnan(error) else error) > plain:
         return ()
-    cause = "Check predicts, time_input, the process and the scale of the data."
+    cause = "Check predicts, time_input, clip, the process and the scale of the data."
     if clipping:
         cause = f"The likely cause: {clipping}"
     return (
