@@ -114,3 +114,11 @@ def test_images_of_different_sizes_and_broken_images(tmp_path):
     (tmp_path / "b.png").write_bytes((tmp_path / "b.png").read_bytes()[:30])
     with pytest.raises(ValueError, match=r"b\.png: not a readable image"):
         read_data(tmp_path)
+
+
+@pytest.mark.parametrize(("ending", "between"), [("csv", ","), ("tsv", r"\t")])
+def test_a_table_of_text_is_answered_with_what_reads_it(ending, between, tmp_path):
+    (tmp_path / f"rows.{ending}").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(ValueError, match=r"a table of text is not read\. Save its numbers as an array") as refusal:
+        read_data(tmp_path / f"rows.{ending}")
+    assert f"np.save('rows.npy', np.loadtxt('rows.{ending}', delimiter='{between}', skiprows=1))" in str(refusal.value)

@@ -90,6 +90,12 @@ def _read_file(path: Path) -> Any:
             raise ValueError(
                 f"{path}: an archive is not read. Unpack it (tar xf {path.name:.80}) and give what is in it."
             )
+        case ".csv" | ".tsv" as suffix:
+            comma = "," if suffix == ".csv" else r"\t"
+            raise ValueError(
+                f"{path}: a table of text is not read. Save its numbers as an array; below a line of names by "
+                f"np.save('{path.stem:.80}.npy', np.loadtxt('{path.name:.80}', delimiter='{comma}', skiprows=1))."
+            )
         case suffix:
             raise ValueError(f"{path}: data with the ending {suffix!r:.40} cannot be read. {WAYS}")
 
