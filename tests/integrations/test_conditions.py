@@ -10,6 +10,7 @@ import numpy as np
 import pipelines
 import pytest
 import torch
+import transformers
 from PIL import Image
 
 from dpstride.cli import main
@@ -166,3 +167,23 @@ def test_the_command_line_takes_prompts_from_find_to_sample(folder: Path, capsys
     code, said = run(*study, "two.txt")
     assert code == 2
     assert "two.txt has 2 entries, and DATA has 3 samples" in said
+
+
+def test_loading_draws_no_bar_and_restores_those_of_the_user(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`find -q` printed "Loading weights: 100%" and which image processors need torchvision."""
+    pipelines.stable_diffusion(scheduler()).save_pretrained(tmp_path / "tiny")
+    loggings = [package.utils.logging for package in (diffusers, transformers)]
+    levels = [logging.get_verbosity() for logging in loggings]
+    for logging in loggings:
+        logging.enable_progress_bar()
+        logging.set_verbosity_warning()
+    try:
+        capfd.readouterr()
+        load_diffusers(tmp_path / "tiny")
+        assert capfd.readouterr().err == ""
+        assert all(logging.is_progress_bar_enabled() for logging in loggings)
+        assert transformers.utils.logging.get_verbosity() == loggings[0].WARNING
+    finally:
+        for logging, level in zip(loggings, levels, strict=True):
+            logging.disable_progress_bar()
+            logging.set_verbosity(level)

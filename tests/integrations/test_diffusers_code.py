@@ -79,6 +79,18 @@ def test_steps_are_those_of_our_samplers(
     assert (tmp_path / "sample.png").exists()
 
 
+def test_a_class_conditional_network_is_given_labels(
+    schedule: dpstride.Schedule, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """The program ended with "class_labels should be provided when doing class conditioning"."""
+    monkeypatch.chdir(tmp_path)
+    unet = pipelines.unet(num_class_embeds=3)
+    pipeline = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=20))
+    names = run(schedule.diffusers_code("ddim"), pipeline, monkeypatch)
+    expected = drawn_by_dpstride(lambda x, t: unet(x, t, class_labels=torch.tensor([0, 1, 2, 0])), schedule, "ddim")
+    assert torch.allclose(names["x"], expected, rtol=2e-4, atol=2e-4)
+
+
 def test_ancestral_steps_are_those_of_ddpm(
     schedule: dpstride.Schedule, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

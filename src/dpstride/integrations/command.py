@@ -44,8 +44,9 @@ def export_command(
     """
     kind = kind_of(schedules)
     if target not in kind.forms and (target != JSON or kind is TOKENS):
+        forms = kind.forms if kind is TOKENS else (*kind.forms, JSON)
         raise click.UsageError(
-            f"{schedules} holds {kind.words}, which have no form {target!r}. Export them --to {', '.join(kind.forms)}."
+            f"{schedules} holds {kind.words}, which have no form {target!r}. Export them --to {', '.join(forms)}."
         )
     if target == JSON and output is None:
         raise click.UsageError("--to json writes a file: give -o FILE.")

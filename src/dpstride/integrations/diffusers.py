@@ -7,9 +7,8 @@ latents in `diffusers_latent`, flow matching in `diffusers_flow`. What the sched
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +23,7 @@ from ..reading.documents import read_json
 from .folders import OWN, UNUSED, check_index, clean_pipeline
 from .guidance import check_scale
 from .latents import LatentKind
-from .loaded import LoadedModel, UnsupportedModelError, require_diffusers
+from .loaded import LoadedModel, UnsupportedModelError, quietly, require_diffusers
 from .openai import ClassConditional, Plain
 from .part_weights import check_complete
 from .scheduler_config import VARIANCE_TYPES, SchedulerFacts, read_scheduler
@@ -224,7 +223,7 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
         if not folder.is_dir():  # a hub id: its index is looked at before anything else is fetched
             check_index(diffusers.DiffusionPipeline.load_config(str(source)), known, str(source))
             folder = Path(diffusers.DiffusionPipeline.download(str(source), **dict.fromkeys(UNUSED)))
-        with clean_pipeline(folder, known) as copy, _without_bar(diffusers.utils.logging):
+        with clean_pipeline(folder, known) as copy, quietly():
             place = str(copy)
             return _load_copy(diffusers, copy, folder, dtype), Path(source).name
     except UnsupportedModelError:
@@ -253,15 +252,3 @@ def _load_copy(diffusers: Any, copy: Path, folder: Path, dtype: torch.dtype | No
         elif hasattr(part, "name_or_path"):
             part.name_or_path = str(folder / name)
     return pipeline
-
-
-@contextlib.contextmanager
-def _without_bar(logging: Any) -> Iterator[None]:
-    """diffusers counts the parts of a pipeline as it loads them, even where no terminal is."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

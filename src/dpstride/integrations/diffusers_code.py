@@ -40,11 +40,13 @@ else:  # DDPMPipeline and its like take no list
     unet, scheduler = pipeline.unet, pipeline.scheduler
     size = unet.config.sample_size
     height, width = (size, size) if isinstance(size, int) else size
+    classes = unet.config.get("num_class_embeds")  # of a class-conditional network
+    labels = {{}} if classes is None else {{"class_labels": torch.arange(4) % classes}}
     scheduler.set_timesteps({takes}={name})
     x = torch.randn(4, unet.config.in_channels, height, width) * scheduler.init_noise_sigma
     with torch.no_grad():
         for t in scheduler.timesteps:
-            output = unet(scheduler.scale_model_input(x, t), t).sample
+            output = unet(scheduler.scale_model_input(x, t), t, **labels).sample
             x = scheduler.step(output, t, x).prev_sample
     images = pipeline.numpy_to_pil((x.clamp(-1, 1) / 2 + 0.5).permute(0, 2, 3, 1).numpy())
 """

@@ -41,7 +41,7 @@ def sigmas(schedule: Schedule) -> list[float]:
     if (process.f[steps] == 0.0).any():
         raise ValueError(
             "The path starts at pure noise (f = 0), where sigma = g/f is infinite, so no sigma array can hold it. Use "
-            "for_diffusers() timesteps, or dpstride.sample."
+            "timesteps (for_diffusers() without a scheduler, or --to diffusers), DPStrideScheduler, or dpstride.sample."
         )
     return [float(value) for value in process.g[steps] / process.f[steps]]
 

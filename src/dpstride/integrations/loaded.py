@@ -6,7 +6,9 @@ which rule it applied where the config cannot be honoured, so that nothing is as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -77,6 +79,25 @@ def gaussian_only(loaded: Any) -> LoadedModel:
             "`dpstride sample` take; in Python there are optimise_masked, bits_per_token and sample_masked."
         )
     return loaded
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """diffusers and transformers draw bars as they load a model, even where no terminal is, and transformers tells of packages
+    for image processors that no schedule needs.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in ("diffusers", "transformers"):
+            if name not in sys.modules:
+                continue
+            logging = sys.modules[name].utils.logging
+            if logging.is_progress_bar_enabled():
+                logging.disable_progress_bar()
+                stack.callback(logging.enable_progress_bar)
+            if name == "transformers":
+                stack.callback(logging.set_verbosity, logging.get_verbosity())
+                logging.set_verbosity_error()
+        yield
 
 
 def require_diffusers(purpose: str) -> Any:

@@ -21,7 +21,7 @@ from ..devices import usable_device
 from ..masked.denoiser import MaskedDenoiser
 from ..masked.tokens import Tokens
 from ..reading.limits import UnreadableFileError
-from .loaded import UnsupportedModelError
+from .loaded import UnsupportedModelError, quietly
 from .parts import read_part
 
 ENDLESS = 1_000_000  # tokenizers without a limit say a number beyond all reason
@@ -159,7 +159,8 @@ def _clean_copy(root: Path) -> Iterator[Path]:
 
 def _load(root: Path, kind: Any, copy: Path, **options: Any) -> Any:
     try:
-        return kind.from_pretrained(copy, local_files_only=True, trust_remote_code=False, **options)
+        with quietly():
+            return kind.from_pretrained(copy, local_files_only=True, trust_remote_code=False, **options)
     except Exception as error:  # transformers raises whatever a wrong config makes of it
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise UnsupportedModelError(
