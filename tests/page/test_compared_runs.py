@@ -60,6 +60,10 @@ def test_command_and_page(
     browser.driver.get((out / "report.html").as_uri())
     assert browser.complaints() == []
     assert browser.text("#answer") == found["answer"]
+    assert "--for samples" in browser.script(
+        "return [...document.querySelectorAll('#notes code')].map((code) => code.textContent)"
+    )
+    assert "`" not in browser.script("return document.body.innerText")
     assert browser.text("#scores tbody tr:nth-child(2) td").startswith(
         f"{Comparison.load(pair[1] / 'comparison.json').curves['dp'][8][0]:.3f}"
     )

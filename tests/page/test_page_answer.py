@@ -44,6 +44,13 @@ def test_the_answer_follows_the_tolerance(browser: Browser, demo: Path, comparis
     assert before.split()[1] in ("step", "steps")
 
 
+def test_commands_in_sentences_are_code_without_backquotes(browser: Browser, demo: Path) -> None:
+    browser.open(demo)
+    codes = browser.script("return [...document.querySelectorAll('#caveat code')].map((code) => code.textContent)")
+    assert codes == ["dpstride find", "--for samples"]
+    assert "`" not in browser.script("return document.body.innerText")
+
+
 def test_all_steps_that_are_worse_are_said_to_be(browser: Browser, copied: Path) -> None:
     """With a curve that rises again, and with one that falls: no cost table either, since the numbers are made up."""
     (copied / "heldout.safetensors").unlink()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,7 +148,7 @@ class RunComparison:
             rows="\n".join(lines),
             figure=base64.b64encode(figure).decode("ascii"),
             models="\n".join(map(_facts, self.runs)),
-            notes="\n".join(f"<li>{html.escape(printable(note, 600))}</li>" for note in self.notes),
+            notes="\n".join(f"<li>{_prose(note)}</li>" for note in self.notes),
         )
         return whole("Runs side by side", main, ("page.css", "compare.css"))
 
@@ -231,6 +232,11 @@ def draw_runs(axes: Any, compared: RunComparison) -> None:
     for text in legend.get_texts():
         text.set_parse_math(False)  # a folder may be called $x$
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _prose(note: str) -> str:
+    """A note as HTML, with what stands between backquotes as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(printable(note, 600)))
 
 
 def _facts(run: ComparedRun) -> str:

@@ -87,10 +87,10 @@ def draw_curves(axes: Any, comparison: Comparison) -> None:
     if shown and math.isfinite(best) and max(shown) > best:
         height, most_shown = max(shown) - best, HEIGHTS * max(_few_steps(comparison) - best, LEAST_HEIGHT)
         if height > most_shown:  # a stride that is far off would flatten all curves to one line
-            height, cut = most_shown, f", cut at {best + most_shown:.3g}"
+            height, cut = most_shown, f"\n(cut at {best + most_shown:.3g})"
         axes.set_ylim(best - 0.05 * height, best + 1.05 * height)
     axes.set_xlabel("refinement steps K")
-    axes.set_ylabel(f"bits/dim, held-out (band: ± 2 standard errors{cut})")
+    axes.set_ylabel(f"bits/dim, held-out (band: ± 2 standard errors){cut}")
     # A model's name is text of its author: shown as it is, not as TeX ($…$) nor as control characters.
     title = f"{printable(comparison.model['name'], 60)}, {printable(comparison.options['variance'], 20)} variance"
     axes.set_title(title, fontsize=10, parse_math=False, usetex=False)

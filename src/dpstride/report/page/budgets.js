@@ -9,11 +9,11 @@ let announcing = 0;
 // --- once ------------------------------------------------------------------------------------------------------------
 
 function fillOnce() {
-  $('caveat').textContent = report.caveat;
+  $('caveat').replaceChildren(...prose(report.caveat));
   $('facts').replaceChildren(...report.facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
   $('provenance').replaceChildren(...report.provenance.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
   $('warnings').replaceChildren(...[...report.warnings, ...(report.dropped ? [`To stay small, this page leaves out ${grouped(report.dropped)} of the budgets above 256; schedules.json has all.`] : [])]
-    .map((text) => element('li', {}, text)));
+    .map((text) => element('li', {}, ...prose(text))));
   $('warnings').hidden = !$('warnings').children.length;
   $('presets').replaceChildren(...usualBudgets().map((K) => element('button', {type: 'button', 'data-budget': K, onclick: () => choose(report.budgets.indexOf(K))},
     K === report.T ? `all ${grouped(K)}` : grouped(K))));

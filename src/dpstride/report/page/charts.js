@@ -14,6 +14,12 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// Sentences that a terminal shows too, where commands stand between backquotes.
+function prose(text) {
+  const parts = text.split('`');
+  return parts.length % 2 ? parts.map((part, i) => (i % 2 ? element('code', {}, part) : part)) : [text];
+}
+
 function shape(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
