@@ -6,7 +6,8 @@
 
 Every case is a trained network (the zoo's, the exact mixture, and small ones trained here) with one description of it. For
 wrong ones, what they move is measured too: bits/dim of the same samples and noise along the same path of 24 steps, even in
-log-SNR, against the right description. Cases are kept in runs/check/*.jsonl, one line each.
+log-SNR, against the right description; of more samples where they have few dimensions, and each says less. Cases are kept
+in runs/check/*.jsonl, one line each.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "runs" / "check"
 PAGE = ROOT / "docs" / "check.md"
-STEPS, SAMPLES = 24, 16
+STEPS, SAMPLES, NUMBERS = 24, 16, 16 * 784  # samples at least, and as many as have so many numbers
 MIXTURE = "mixture"
 MATTERS = 0.02
 RIGHT_SEEDS = 5
@@ -205,11 +206,10 @@ def bits_per_dim(model: Model, denoiser: Denoiser, data: torch.Tensor, data_rang
     wanted = np.linspace(log_snr[0], max(log_snr[-1], -8.0), STEPS)
     steps = sorted({1 + int(np.abs(log_snr - each).argmin()) for each in wanted} | {denoiser.process.T}, reverse=True)
     schedule = Schedule(denoiser.process, (*steps, 0), stride="even in log-SNR")
-    variance = "posterior"
-    found = dpstride.bits_per_dim(
-        denoiser, data, schedule, samples=SAMPLES, data_range=data_range, variance=variance, progress=False
-    )
-    return found.bpd
+    samples = min(len(data), max(SAMPLES, NUMBERS // math.prod(data.shape[1:])))
+    return dpstride.bits_per_dim(
+        denoiser, data, schedule, samples=samples, data_range=data_range, variance="posterior", progress=False
+    ).bpd
 
 
 def measure(name: str, model: Model, options: argparse.Namespace) -> None:

@@ -29,7 +29,11 @@ def test_noise_depends_on_its_name_only(seed: int, purpose: Any, step: int, firs
 
 def test_noise_has_the_bits_of_numpys_generator() -> None:
     """Some 4 million numbers: 1,000 of the tail and 40,000 at the edge of a layer, at every place in a block of words."""
-    for seed, step, first, count, dims in ((0, 1, 0, 300, 12288), (2**64 - 1, 4000, 10**6, 5000, 7), (9, 2, 5, 3, 100_003)):
+    for seed, step, first, count, dims in (
+        (0, 1, 0, 300, 12288),
+        (2**64 - 1, 4000, 10**6, 5000, 7),
+        (9, 2, 5, 3, 100_003),
+    ):
         made = standard_normal(seed, "reverse", step, first, count, (dims,)).numpy()
         for row in range(count):
             key, counter = (np.array(each, dtype=np.uint64) for each in ((seed, step), (0, 0, 2, first + row)))

@@ -24,7 +24,7 @@ from .search import Arm, Found, Search
 LEVELS = 10
 LEAST_LOG_SNR = -5.0  # of data with variance 1; below it hardly anything is left to pay for
 # Draws at first and at most, for samples of SMALL dimensions and more; fewer dimensions say less each, and take more draws.
-SMALL, DRAWS, MOST_DRAWS, MOST_TIMES = 512, 8, 32, 4
+SMALL, DRAWS, MOST_DRAWS, MOST_TIMES = 512, 8, 32, 8
 FACTS_FROM = 1024  # samples for the data's means and variances
 WORSE_THAN_NONE = 1.2  # error of the implied noise; that of no network is 1
 WORSE_THAN_GAUSSIAN = 0.01  # of the Gaussian's area: an exact denoiser of Gaussian data has 0
@@ -58,7 +58,7 @@ def check(
     order = np.random.default_rng(seed).permutation(len(gathered))
     facts, moments = _facts(denoiser, gathered.take(order[:FACTS_FROM].tolist()))
     inputs, readings = declared_inputs(denoiser), readings_for(denoiser.variance == "learned_range")
-    times = float(np.clip(math.sqrt(SMALL / math.prod(gathered.shape)), 1.0, MOST_TIMES))
+    times = float(np.clip(SMALL / math.prod(gathered.shape), 1.0, MOST_TIMES))
     draws = round(times * MOST_DRAWS)
     chosen = gathered.take(order[:draws].tolist())
     meter = Meter(
