@@ -103,7 +103,7 @@ def ideal_network(process: ForwardProcess, spectrum: Array) -> Any:
 
 def test_few_evaluations_find_paths_within_the_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstride.statistics.probes.LARGE", 2)
-    monkeypatch.setattr("dpstride.statistics.estimate.SPOTS", 2)
+    monkeypatch.setattr("dpstride.statistics.spots.SPOTS", 2)
     network = Counted(ideal_network(PROCESS, SPECTRUM))
     denoiser = Denoiser(network, PROCESS, predicts="x0", clip=None, shape=(DIMS,))
     statistics, report = estimate_adaptively(

@@ -308,6 +308,14 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         "num_labels = 1,073,741,824",
     ),
     "a table of as many classes": (config_with("unet", num_class_embeds=2**30), "num_class_embeds = 1,073,741,824"),
+    "a scheduler that remembers a thousand million steps": (
+        config_with("scheduler", "scheduler_config.json", solver_order=10**9),
+        r"scheduler_config\.json: solver_order = 1,000,000,000 is more than the 64",
+    ),
+    "a scheduler that corrects as many": (
+        config_with("scheduler", "scheduler_config.json", predictor_order=2, corrector_order=10**9),
+        r"scheduler_config\.json: corrector_order = 1,000,000,000 is more than the 64",
+    ),
     **{
         f"prompts of {most!r} tokens": (
             config_with("tokenizer", "tokenizer_config.json", model_max_length=most),

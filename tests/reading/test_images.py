@@ -276,6 +276,46 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
 }
 
 
+GAPPED = np.random.default_rng(7).integers(0, 256, (33, 50, 3), dtype=np.uint8)
+JPEGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "of fine colours": {"quality": 100, "subsampling": 0},
+    "in intervals": {"restart_marker_blocks": 4},
+    "progressive": {"progressive": True},
+    "progressive, in intervals": {"progressive": True, "restart_marker_rows": 1},
+}
+
+
+@pytest.mark.parametrize("colour", ["L", "RGB"])
+@pytest.mark.parametrize("kind", JPEGS)
+def test_a_jpeg_closed_again_behind_a_gap_is_refused_and_a_whole_one_is_not(
+    kind: str, colour: str, tmp_path: Path
+) -> None:
+    """Decoders fill the gap with grey and say nothing, as long as the marker at the end is there."""
+    path = tmp_path / "a.jpg"
+    Image.fromarray(GAPPED).convert(colour).save(path, **JPEGS[kind])
+    whole = path.read_bytes()
+    with Image.open(path) as image:
+        assert np.array_equal(read_image(path), np.array(image))
+    pixels = whole.index(b"\xff\xda")
+    for part in (0.3, 0.6, 0.95) if kind in ("plain", "of fine colours") else (0.99,):
+        path.write_bytes(whole[: pixels + int(part * (len(whole) - pixels))].rstrip(b"\xff") + b"\xff\xd9")
+        with pytest.raises(UnreadableFileError, match=r"a\.jpg: .*(would be grey|truncated)"):
+            read_image(path)
+
+
+def test_a_jpeg_that_says_it_is_taller_than_its_pixels_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    Image.fromarray(GAPPED).save(path)
+    content = path.read_bytes()
+    height = content.index(b"\xff\xc0") + 5
+    path.write_bytes(content[:height] + struct.pack(">H", 330) + content[height + 2 :])
+    with pytest.raises(
+        UnreadableFileError, match=r"a\.jpg: .*some of its pixels are not in the file and would be grey"
+    ):
+        read_image(path)
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_would_be_changed_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     name, write, match = REFUSED[kind]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from run_commands import FIND, contents, passes, said
 
 from dpstride.cli import _run
@@ -154,3 +155,63 @@ def test_a_circle_of_links_is_a_link_out_of_the_folder_only_if_it_leaves_it(plac
     (place / "c").symlink_to("/")
     with pytest.raises(ValueError, match="c: a link out of the folder, to /, which"):
         check_entries(place, ["a", "c"])
+
+
+# --- outputs that the command reads --------------------------------------------------------------------------------------
+
+ESTIMATE = ["estimate", "runs_model:model", "data.npy", "-q", "--overwrite", "-o"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*ESTIMATE, "data.npy"],
+        [*ESTIMATE, "link.npy"],
+        [*ESTIMATE, "out/../data.npy"],
+        ["solve", "out/statistics.safetensors", "--overwrite", "-o", "out/statistics.safetensors"],
+        [
+            "sample",
+            "runs_model:model",
+            "out/schedules.json",
+            "-k",
+            "3",
+            "-n",
+            "2",
+            "--overwrite",
+            "-o",
+            "out/schedules.json",
+        ],
+        ["export", "out/schedules.json", "--to", "csv", "-k", "3", "-o", "out/schedules.json"],
+        ["export", "out/schedules.json", "--to", "json", "-k", "3", "-o", "out/schedules.json"],
+    ],
+)
+def test_what_a_command_reads_is_not_written_over(
+    out: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --overwrite the data were replaced by their statistics."""
+    Path("link.npy").symlink_to("data.npy")
+    before = contents(out.parent)
+    assert _run(words) == 2
+    assert f"{words[-1]}: this command reads it, and would write over it. Give another output" in said(capsys)
+    assert contents(out.parent) == before
+
+
+@pytest.mark.parametrize("output", ["photos", "photos/out", "photos/deeper/out"])
+def test_results_do_not_go_among_the_data(place: Path, output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures in a folder of images were images of the next run."""
+    (place / "photos" / "deeper").mkdir(parents=True)
+    for number, pixels in enumerate(np.zeros((4, 4, 4), np.uint8)):
+        Image.fromarray(pixels).save(place / "photos" / f"{number}.png")
+    before = contents(place)
+    for words in (["find", "runs_model:model", "photos"], ["train", "simple", "--data", "photos"]):
+        assert _run([*words, "-o", output]) == 2
+        assert f"{output}: lies in photos, whose files are data" in said(capsys)
+    assert contents(place) == before
+
+
+@pytest.mark.parametrize("verb", ["report", "compare"])
+def test_a_name_too_long_for_a_report_is_said_as_for_other_outputs(
+    out: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run([verb, "out", *(["out"] if verb == "compare" else []), "-o", "x" * 300]) == 2
+    assert "is a name of 300 bytes, and at most 215 can be used here. Give a shorter one" in said(capsys)

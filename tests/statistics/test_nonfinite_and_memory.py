@@ -25,7 +25,7 @@ from small_network import IMAGES, PROCESS, Net, assert_identical, denoiser_of, r
 def in_twos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of probes and spot checks have two samples at most, so that a test can tell the work by its size."""
     monkeypatch.setattr("dpstride.statistics.probes.LARGE", 2)
-    monkeypatch.setattr("dpstride.statistics.estimate.SPOTS", 2)
+    monkeypatch.setattr("dpstride.statistics.spots.SPOTS", 2)
 
 
 # --- NaN, infinity, memory --------------------------------------------------------------------------------------------

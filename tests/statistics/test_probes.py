@@ -152,6 +152,36 @@ def test_a_network_that_mixes_the_samples_of_a_batch_is_refused(network: Any) ->
     run(network, batch_size=1)  # one by one it is a function
 
 
+@pytest.mark.parametrize(("first", "last", "t"), [(20, T, T), (0, 2, 1), (14, 17, 16)])
+def test_a_network_that_mixes_samples_at_some_times_only_is_refused(first: int, last: int, t: int) -> None:
+    """A statistic over the batch may count where there is much noise, or little; a batch of several t is no test of that."""
+
+    def network(x: Tensor, time: Tensor) -> Tensor:
+        there = per_sample((time + 1 >= first) & (time + 1 <= last), x)
+        return honest(x, time) + 0.1 * there * x.mean()
+
+    with pytest.raises(ValueError, match=rf"depends on the other samples in its batch \(by .* at t = {t}\)"):
+        run(network)
+    run(lambda x, time: honest(x, time) if len({*time.tolist()}) == 1 else fail())
+
+
+def fail() -> Tensor:
+    raise RuntimeError("one time at once")
+
+
+@pytest.mark.parametrize("count", [9, 13])
+def test_one_time_for_a_large_batch_is_found_whichever_it_takes(count: int) -> None:
+    """The probes' own batches are smaller; the first of the work's with several t shows it at one of its ends."""
+
+    def network(x: Tensor, time: Tensor) -> Tensor:
+        return honest(x, time if len(x) <= count else time[count].expand(len(x)))
+
+    data = IMAGES.repeat(4, 1, 1, 1)[:40]
+    for _ in range(4):  # places are drawn anew in every run, and these are not drawn
+        with pytest.raises(ValueError, match="in a batch of up to 16 than alone"):
+            run(network, data, batch_size=16)
+
+
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_label_for_the_whole_batch_is_refused(place: int) -> None:
     with pytest.raises(ValueError, match=r"(other samples in its batch|in a batch of two) .* one label taken"):

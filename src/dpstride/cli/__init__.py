@@ -76,7 +76,7 @@ for _command in (
     cli.add_command(_command)
     for _verb_command in _command.commands.values() if isinstance(_command, click.Group) else (_command,):
         for _parameter in _verb_command.params:
-            if _parameter.name == "output":
+            if "-o" in _parameter.opts:
                 _parameter.callback = check_output_name
 
 

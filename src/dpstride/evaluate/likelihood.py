@@ -74,7 +74,7 @@ def bits_per_dim(
 ) -> Likelihood:
     """Bits/dim of ``schedule`` on ``heldout`` data by direct evaluation: K network passes per batch.
 
-    Before that the probes are passed, 29 evaluations: a network that is random or mixes its batches is refused.
+    Before that the probes are passed, 33 evaluations: a network that is random or mixes its batches is refused.
 
     ``variance``, ``decoder`` and ``cdf`` default to the schedule's own; a hand-made stride has none, and then the model's
     variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.

@@ -121,7 +121,7 @@ def sample_stream(
 ) -> None:
     """Hand samples 0 … n − 1 of ``chain`` [n, *shape], float32, to ``write``, which puts them into ``path``.
 
-    Until it has, what is drawn is kept in a folder beside ``path``. First the probes are passed, 29 evaluations. Helping
+    Until it has, what is drawn is kept in a folder beside ``path``. First the probes are passed, 33 evaluations. Helping
     processes of a launch write nothing. What is kept there of other samples is refused, or with ``overwrite`` given up.
     """
     behaviour = behaviour_of(chain, conditioning, n, batch_size)

@@ -7,6 +7,7 @@ import json
 import click
 
 from ..options import SAMPLERS, Sampler
+from ..runs.entries import check_apart
 from ..runs.writing import write_text
 from .forms import CODE, NUMBERS, TOKENS, kind_of
 
@@ -52,6 +53,8 @@ def export_command(
         raise click.UsageError("--to json writes a file: give -o FILE.")
     if sampler is not None and target != CODE:
         raise click.UsageError(f"--sampler is for --to {CODE}, not {target}: leave it out.")
+    if output is not None:
+        check_apart(output, [schedules])
     schedule = kind.load(schedules)[budget]
     if target == JSON:
         schedule.save(output)

@@ -12,6 +12,7 @@ from .scheduler_config import steps_of
 
 MOST_CHANNELS = 2**20  # a layer, or a list of names, is made for them before weights are compared
 WIDTHS = re.compile(r"channels|embeds|num_labels|_(dim|size)$")
+MOST_ORDER = 64  # of a scheduler, which makes a list as long for what it remembers
 MOST_POSITIONS = 2**27  # numbers in a table of positions, which a transformer computes whatever its weights are
 
 
@@ -33,6 +34,10 @@ def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
                     raise UnsupportedModelError(
                         f"{path}: {name} = {number}, but its weights have only {tensors} tensors. The config is damaged."
                     )
+        if name.endswith("_order") and (order := max(_numbers(value), default=0)) > MOST_ORDER:
+            raise UnsupportedModelError(
+                f"{path}: {name} = {order:,} is more than the {MOST_ORDER} that are accepted. The config is damaged."
+            )
         if WIDTHS.search(name) and (widest := max(_numbers(value), default=0)) > MOST_CHANNELS:
             raise UnsupportedModelError(
                 f"{path}: {name} = {widest:,} is more than any network has. The config is damaged."

@@ -44,7 +44,7 @@ def estimate_masked(
 ) -> MaskedStatistics:
     """Mean −ln p of masked tokens at every number of masked tokens: length · samples / batch_size network passes.
 
-    Before that the probes are passed (29 evaluations), which refuse a network that is random or mixes the samples of a batch.
+    Before that the probes are passed (33 evaluations), which refuse a network that is random or mixes the samples of a batch.
     Two numbers are then computed again alone, rows that are taken over at 16 places, and four probes passed again at the end.
     In a launch of several processes the work is spread over them.
 

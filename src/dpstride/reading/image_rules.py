@@ -6,6 +6,7 @@ file itself: PNG's IHDR, TIFF's tags, the largest value of a PPM.
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import zlib
@@ -30,6 +31,12 @@ BITS_PER_SAMPLE, SAMPLES_PER_PIXEL, PLANAR, COLOR_MAP, SAMPLE_FORMAT = 258, 277,
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a PNG by its colour type
 ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 STEP = 2**20  # bytes unpacked at a time
+SCAN = 0xDA  # JPEG's marker before pixels; the others here have no length of their own
+BARE = {0x01, 0xD8, 0xD9, *range(0xD0, 0xD8)}
+MARKER = re.compile(rb"\xff+([^\x00\xff])")
+RESTARTS = b"\xd0\xd1\xd2\xd3\xd4\xd5\xd6\xd7"
+ARITHMETIC = {0xC9, 0xCA}  # codes of which a whole file may leave out the last bytes
+MORE = bytes.fromhex("5a3c96e1784bd22d8769f01e") * 4
 NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])+(\d{1,10})"  # of a PPM's header, after spaces and comments
 
 
@@ -70,6 +77,10 @@ def check_pixels(path: ImageFile, image: Any, colours: int) -> None:
     """Refuse a decoded image with pixels that are not in the file, or mean no colour; its palette has ``colours``."""
     if image.format == "PNG" and _lacks_rows(path):
         raise UnreadableFileError(f"{path}: not a readable image, its last rows are missing. Remove or repair it.")
+    if image.format == "JPEG" and _wants_more(path, image):
+        raise UnreadableFileError(
+            f"{path}: not a readable image, some of its pixels are not in the file and would be grey. Remove or repair it."
+        )
     if image.mode in PALETTE and image.getchannel(0).getextrema()[1] >= colours:
         raise UnreadableFileError(
             f"{path}: not a readable image, its pixels name colours that its palette of {colours} lacks. Remove or repair it."
@@ -196,6 +207,36 @@ def _lacks_rows(path: ImageFile) -> bool:
                     count = len(unpacker.decompress(packed, STEP))
                     packed, left = unpacker.unconsumed_tail, left - count
     return bool(left > 0)
+
+
+def _wants_more(path: ImageFile, image: Any) -> bool:
+    """True of a JPEG that looks otherwise with more data: where the decoder finds none, it goes on with grey."""
+    from PIL import Image
+
+    with path.open("rb") as file:
+        longer = _longer(file.read())
+    if longer is None:
+        return False
+    with Image.open(io.BytesIO(longer), formats=("JPEG",)) as other:
+        return bool(other.tobytes() != image.tobytes())
+
+
+def _longer(content: bytes) -> bytes | None:
+    """A JPEG with more data before each marker that ends some; None where that may change a whole one."""
+    parts, kept, at = [], 0, 0
+    while (marker := MARKER.search(content, at)) is not None:
+        at, kind = marker.end(), marker[1][0]
+        if kind in ARITHMETIC:
+            return None
+        if kind not in BARE:
+            at += int.from_bytes(content[at : at + 2])
+        if kind == SCAN:
+            for ending in MARKER.finditer(content, at):
+                parts += [content[kept : ending.start()], MORE]
+                kept = at = ending.start()
+                if ending[1] not in RESTARTS:
+                    break
+    return b"".join([*parts, content[kept:]])
 
 
 def _chunks(path: ImageFile) -> Iterator[tuple[bytes, int, int]]:

@@ -1,4 +1,4 @@
-"""Entries that a folder to write already has in place of our files: files or folders, nothing that leads or waits elsewhere.
+"""What may not be written: entries of a folder that lead or wait elsewhere, and what the same command reads.
 
 A folder that others made may have links in it, through which any file could be replaced, or pipes, which wait for ever.
 """
@@ -25,6 +25,25 @@ def check_entries(folder: Path, patterns: Iterable[str]) -> None:
             )
         if os.path.lexists(real) and not (real.is_file() or real.is_dir() or real.is_symlink()):
             raise UnreadableFileError(f"{path}: a pipe or a device in place of a file. Remove it.")
+
+
+def check_apart(
+    output: str | os.PathLike[str], read: Iterable[str | os.PathLike[str]], data: Iterable[str] = ()
+) -> None:
+    """Refuse an output that is one of the files ``read``, or of the ``data``, or lies in a folder of these.
+
+    The files themselves would be lost, and images or texts among the results would be data of the next run.
+    """
+    written = Path(os.path.realpath(output))
+    folders = list(data)
+    for each in (*read, *folders):
+        if os.path.isfile(each) and written == Path(os.path.realpath(each)):
+            raise ValueError(f"{output}: this command reads it, and would write over it. Give another output with -o.")
+    for each in folders:
+        if os.path.isdir(each) and written.is_relative_to(os.path.realpath(each)):
+            raise ValueError(
+                f"{output}: lies in {each}, whose files are data, as results there would be. Give another output with -o."
+            )
 
 
 def _matching(folder: Path, patterns: list[str]) -> Iterator[Path]:

@@ -35,7 +35,7 @@ from .interpolate import fill
 from .passes import Passes, warn_about_clipping
 from .place import check_evaluated
 from .rows import Rows
-from .spots import OF_UNIT, SPOTS, Kept, deviation, of_another_model, of_batches
+from .spots import Kept, deviation, of_another_model, of_batches
 from .units import Unit, cut
 
 REMEDY = "Give another output, or remove it."
@@ -57,7 +57,7 @@ def estimate(
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
-    Before that, every call passes the probes (`dpstride.statistics.probes`, 29 evaluations), which find a network that is
+    Before that, every call passes the probes (`dpstride.statistics.probes`, 33 evaluations), which find a network that is
     random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one. Four of them
     are passed again after the work. Rows that are taken over are computed again at a few places (`dpstride.statistics.spots`,
     16 evaluations).
@@ -191,7 +191,7 @@ class _Work:
         there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
         tolerance = max(there.tolerance(now)[0], self.probed.slack)
         at_once = self.passes.batch_size if self.mixes else 1
-        if (found := deviation(self.passes, kept, tolerance, max(now.sizes), count=SPOTS, at_once=at_once)) is not None:
+        if (found := deviation(self.passes, kept, tolerance, max(now.sizes), at_once=at_once)) is not None:
             raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {remedy}")
 
     def _check_done(self, rows: Rows, done: list[Unit], unit: Unit, count: int) -> None:
@@ -201,7 +201,7 @@ class _Work:
         if len(done) == 1 and self.how.batch_size > 2:
             tolerance = max(now.tolerance(now)[0], self.probed.slack)
             kept = Kept.of_rows(rows, [unit])
-            if (found := deviation(self.passes, kept, tolerance, max(now.sizes), count=OF_UNIT)) is not None:
+            if (found := deviation(self.passes, kept, tolerance, max(now.sizes), of_unit=True)) is not None:
                 raise ValueError(of_batches(found, self.how.batch_size))
         if len(done) == count and self.workers.size > 1:
             self._check_spots(

@@ -9,6 +9,7 @@ A fifth input differs from the first in x alone, and comes right after it: who r
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,10 @@ Indices = npt.NDArray[np.int64]
 Inputs = Callable[[Indices, Indices], tuple[Tensor, Any]]  # x_t and conditioning of grid indices and samples
 COUNT = 4
 LARGE = 8  # samples in the largest batch, if the work has such
-# 4 alone and one more, 3 batches of two at one t, 3 at several, one large one, 4 alone again; 9 for a batch size of 1.
-PASSES, EVALUATIONS = 16, 21 + LARGE
+PAIRS = ((0, 1), (0, 2), (3, 1), (3, 2))  # each of the four in its place beside two others
+# 4 alone and one more, 4 batches of two at one t, 4 at several, one large one, 4 alone again; 9 for a batch size of 1. Where
+# a batch cannot hold several t, there are 4 batches of two at each of the other t too.
+PASSES, EVALUATIONS = 18, 25 + LARGE
 AFTER = COUNT  # after the work, each alone
 ROUNDED = 10.0  # times `SAME_PLACE`, or what a batch of two rounds: what a larger batch may round
 ON_DEVICES = 1e-3  # graphics cards may take TF32 for float32, and another way to add up at every call
@@ -122,13 +125,13 @@ def probe(denoiser: Model, inputs: Inputs, samples: Sequence[int], batch_size: i
         if (far := _apart(alone[i].row(0), again[i].row(0))) > slack:
             raise ValueError(_not_repeatable(far, t[i], _is_random(denoiser, lambda: at([t[0]], [0]), slack)))
     if together is not None and (far := _disturbed(together)) > slack:
-        raise ValueError(
-            f"The network's output for a sample depends on the other samples in its batch (by {far:.2g} of its size at "
-            f"t = {t[0]}), so that every result would depend on the batches. Batch normalisation in training mode does "
-            "that: call .eval() on every module (Denoiser does for those it can find). So does a mean, a norm or one "
-            "label taken over the whole batch: take it for each sample."
-        )
+        raise ValueError(_disturbs(far, t[0]))
     mixes = mixed is not None and _disturbed(mixed) <= slack
+    if together is not None and not mixes:  # it takes one time for a batch, or mixes samples at some t
+        for index in dict.fromkeys(each for each in t[1:] if each != t[0]):
+            there = _pairs(functools.partial(lambda index, a, b: at([index, index], [a, b]), index))
+            if there is not None and (far := _disturbed(there)) > slack:
+                raise ValueError(_disturbs(far, index))
     pairs = [(alone[0], together[0].row(0))] if together is not None else []
     if mixed is not None and mixes:
         pairs += [
@@ -204,9 +207,9 @@ def _times(T: int) -> tuple[int, int, int, int]:
 
 
 def _pairs(both: Callable[[int, int], _Outputs]) -> list[_Outputs] | None:
-    """Probes 0 and 1 in one batch, then each of them beside another one; None if two do not fit into memory."""
+    """The probes in batches of two, as `PAIRS` has them; None if two do not fit into memory."""
     try:
-        return [both(0, 1), both(0, 2), both(3, 1)]
+        return [both(*places) for places in PAIRS]
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -227,8 +230,14 @@ def _disturbed(batches: list[_Outputs]) -> float:
     Whichever of the two rows a network takes something from for both (the first, the last, the larger, a mean), that row
     was exchanged in one of the batches, and the other row shows it.
     """
-    first, other_second, other_first = batches
-    return max(_apart(first.row(0), other_second.row(0)), _apart(first.row(1), other_first.row(1)))
+    first, other_second, other_first, both_others = batches
+    moved = [
+        (first.row(0), other_second.row(0)),
+        (first.row(1), other_first.row(1)),
+        (other_first.row(0), both_others.row(0)),
+        (other_second.row(1), both_others.row(1)),
+    ]
+    return max(_apart(*pair) for pair in moved)
 
 
 def _in_large(
@@ -281,6 +290,15 @@ def _not_repeatable(far: float, t: int, random: bool) -> str:
     return (
         f"{found}: it keeps something between calls, or draws random numbers of its own, so results would depend on the "
         "order of the work. Make it a function of (x, time, conditioning) alone; modules in training mode need .eval()."
+    )
+
+
+def _disturbs(far: float, t: int) -> str:
+    return (
+        f"The network's output for a sample depends on the other samples in its batch (by {far:.2g} of its size at t = {t}), "
+        "so that every result would depend on the batches. Batch normalisation in training mode does that: call .eval() on "
+        "every module (Denoiser does for those it can find). So does a mean, a norm or one label taken over the whole batch: "
+        "take it for each sample."
     )
 
 

@@ -67,6 +67,18 @@ class Kept:
         at = ((rng.random() + np.arange(count)) * (self.t.size / count)).astype(np.int64)
         return self.t[at], rng.integers(self.first[at], self.last[at])
 
+    def ends(self, batch_size: int) -> tuple[Indices, Indices] | None:
+        """The first and last place of a batch with several t, if rows of one unit had any.
+
+        A network that takes one time for all of a batch gives a wrong number at one of them, whichever time it takes.
+        """
+        count = int(self.last[0] - self.first[0])
+        for part in batches(self.t.size * count, batch_size):
+            row, column = np.divmod(np.array([part.start, part.stop - 1]), count)
+            if row[0] < row[1]:
+                return self.t[row], self.first[row] + column
+        return None
+
 
 @dataclass(frozen=True)
 class Deviation:
@@ -96,24 +108,28 @@ def farthest(found: Iterable[Deviation]) -> Deviation | None:
 
 
 def deviation(
-    passes: Passes, kept: Kept, tolerance: float, usual: float, count: int = SPOTS, at_once: int = 1
+    passes: Passes, kept: Kept, tolerance: float, usual: float, *, of_unit: bool = False, at_once: int = 1
 ) -> Deviation | None:
-    """Compute ``count`` places again, in batches of ``at_once``; None if all are what was kept, but for rounding.
+    """Compute a few places again, in batches of ``at_once``; None if all are what was kept, but for rounding.
 
     A network rounds as its inner numbers do, of which a small output is a difference: where samples have two numbers, one
     output in twenty is. So the size of an output counts as the ``usual`` one at least. If it is off by ``tolerance`` of that,
     then x̂_0 is by that over the root of `output_gain` (clipping makes it less), the root of Σ e² by no more, and Σ φ by half
     of the root of dims times as much as the output.
     """
-    return None if kept.t.size == 0 else farthest(_again(passes, kept, tolerance, usual, count=count, at_once=at_once))
+    if kept.t.size == 0:
+        return None
+    places = kept.ends(passes.batch_size) if of_unit else None
+    places = places or kept.draw(OF_UNIT if of_unit else SPOTS)
+    return farthest(_again(passes, kept, tolerance, usual, places=places, at_once=at_once))
 
 
 def _again(
-    passes: Passes, kept: Kept, tolerance: float, usual: float, *, count: int, at_once: int
+    passes: Passes, kept: Kept, tolerance: float, usual: float, *, places: tuple[Indices, Indices], at_once: int
 ) -> Iterator[Deviation]:
-    t, columns = kept.draw(count)
+    t, columns = places
     gain = np.sqrt(output_gain(passes.process, passes.denoiser.predicts))
-    for part in batches(count, at_once):
+    for part in batches(len(t), at_once):
         for place, (error, fraction, size) in zip(
             range(part.start, part.stop), _numbers(passes, t[part], kept.samples[columns[part]]), strict=True
         ):

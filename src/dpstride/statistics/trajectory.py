@@ -84,7 +84,7 @@ def estimate_trajectory(
 ) -> Trajectory:
     """Follow a teacher from ``samples`` noises to clean data, T network evaluations each, and tabulate jumps.
 
-    Before that, the probes are passed (`dpstride.statistics.probes`, 29 evaluations). A cheaper teacher is one on fewer
+    Before that, the probes are passed (`dpstride.statistics.probes`, 33 evaluations). A cheaper teacher is one on fewer
     steps: pass ``denoiser.on_grid(denoiser.process.subset(steps))``.
 
     Sizes of the tables, ``kept``, ``paired`` and ``probes``, are those of `TableSizes`.

@@ -79,6 +79,7 @@ def images_command(
       dpstride train simple -o runs/fashion-simple
       dpstride train hybrid -o runs/mine --data photos/ --flip --steps 50000 --cooldown 5000
     """
+    from dpstride.runs.entries import check_apart
     from dpstride.training.checkpoint import load_checkpoint
     from dpstride.training.images import read_images
     from dpstride.training.loop import run_folder
@@ -92,6 +93,7 @@ def images_command(
         if classes is not None and labels is None:
             raise ValueError("--classes is of class-conditional models: name the labels of DATA with --labels.")
         check_tensorboard(tensorboard, export_only)
+        check_apart(output, (), [] if data is None else [data])
         images, count = read_images(data, labels, classes)
         settings = TrainingSettings(
             objective=objective,  # type: ignore[arg-type]

@@ -50,6 +50,7 @@ def masked_command(
       dpstride train masked -o runs/letters --data texts/ --steps 20000
     """
     from dpstride.reading.plain import read_text
+    from dpstride.runs.entries import check_apart
     from dpstride.training.masked.settings import MaskedTrainingSettings
     from dpstride.training.masked.train import PACE, export_masked, train_masked
     from dpstride.training.scalars import check_tensorboard
@@ -57,6 +58,7 @@ def masked_command(
 
     with in_words(threads):
         check_tensorboard(tensorboard, export_only)
+        check_apart(output, (), [str(data)])
         architecture = Architecture(length, width, layers, heads)
         settings = MaskedTrainingSettings(architecture=architecture, **options)
         command = typed_command(click.get_current_context())
