@@ -138,11 +138,11 @@ def summary(name: str) -> str:
     results = StudyResults.load(KEPT / name / "results.json")
     command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
     parts = [
-        f"The figure at the top and this table are of `{name}`, a small network trained on Fashion-MNIST that comes with the "
-        f"package ([the zoo](docs/zoo.md)), by `{command}` (seed 0):\n",
+        f"The figure at the top and this table show `{name}`, a small network trained on Fashion-MNIST that comes with the "
+        f"package ([the zoo](docs/zoo.md)); command: `{command}` (seed 0):\n",
         study_tables(results)[0].markdown(),
-        f"{results.comparison.sentence()} The standard errors are of images that all strides share: differences between "
-        "strides are far more certain than each number. All steps can be worse than few: a network that is poor at the "
+        f"{results.comparison.sentence()} All strides are scored on the same images, so differences between strides are far "
+        "more certain than each number. All steps can be worse than few: a network that is poor at the "
         "lowest noise must visit it there ([why](docs/method.md#9-when-more-steps-hurt)).\n",
         "**Samples.** "
         + samples_sentence(results)
@@ -164,8 +164,8 @@ def samples_sentence(results: StudyResults) -> str:
     where = f"{', '.join(farther[:-1])} and {farther[-1]}" if farther[1:] else farther[0]
     sampled = ", ".join(map(str, budgets))
     return (
-        f"Fewer bits/dim are not better samples. Along the DP stride they are farther from real images than along an even or "
-        f"quadratic one at {where} steps (measured at {sampled}). For samples in few steps use `--for samples` "
+        f"Fewer bits/dim do not mean better samples. Along the DP stride samples are farther from real images than along an "
+        f"even or quadratic one at {where} steps (measured at {sampled}). For samples in few steps use `--for samples` "
         "([schedules for samples](docs/beyond/samples.md)); there are also [schedules for deterministic samplers]"
         "(docs/beyond/trajectory.md) and [for both](docs/beyond/mixed.md)."
     )
