@@ -1,4 +1,4 @@
-"""Count what `dpstride check` names, on trained networks described rightly and in every usual wrong way: docs/check.md.
+"""Count what `dpstride check` names, on trained networks described correctly and in every usual wrong way: docs/check.md.
 
     python benchmarks/check.py                       all models, about an hour on one core; goes on where it stopped
     python benchmarks/check.py fashion-simple --kinds predicts sign     some of them, and some kinds of wrong descriptions
@@ -42,7 +42,7 @@ RIGHT_SEEDS = 5
 
 @dataclass(frozen=True)
 class Model:
-    """A trained network, rightly described, with held-out data."""
+    """A trained network, correctly described, with held-out data."""
 
     denoiser: Denoiser
     data: torch.Tensor

@@ -41,7 +41,7 @@ class Perceptron(nn.Module):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a small network is trained, which is also how it is rightly described."""
+    """How a small network is trained, which is also how it is correctly described."""
 
     process: ForwardProcess
     predicts: str
@@ -96,7 +96,7 @@ def train(recipe: Recipe, steps: int = 1500, seed: int = 0) -> Perceptron:
 
 
 def small_denoiser(name: str, steps: int = 1500) -> tuple[Denoiser, tuple[str, int, float, float]]:
-    """A small network, rightly described, and the data range that it was trained on."""
+    """A small network, correctly described, and the data range that it was trained on."""
     recipe = RECIPES[name]
     low, high = recipe.shift - recipe.scale, recipe.shift + recipe.scale
     denoiser = Denoiser(

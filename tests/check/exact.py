@@ -57,7 +57,7 @@ class Truth:
         return network
 
     def denoiser(self, **wrong: Any) -> Denoiser:
-        """The network as a Denoiser, rightly described but for ``wrong``."""
+        """The network as a Denoiser, correctly described but for ``wrong``."""
         options = {"predicts": self.predicts, "time_input": self.time, "clip": None, "shape": (3, 4, 4)} | wrong
         return Denoiser(self.network(), options.pop("process", self.process), **options)
 

@@ -1,4 +1,4 @@
-"""Stage 9. `dpstride check`: is the model described rightly?"""
+"""Stage 9. `dpstride check`: is the model described correctly?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .options import conditioning_option, data_argument, model_argument, model_o
 BETTER = 1  # exit code when another description would be better, or the network is untrained
 
 
-@click.command("check", short_help="Is MODEL described rightly? Other descriptions are tried on DATA.")
+@click.command("check", short_help="Is MODEL described correctly? Other descriptions are tried on DATA.")
 @model_argument
 @data_argument
 @click.option("--all", "show_all", is_flag=True, help="List what every single change would cost.")
@@ -35,7 +35,7 @@ def check_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Is MODEL described rightly? Other descriptions are tried on a few samples of DATA.
+    """Is MODEL described correctly? Other descriptions are tried on a few samples of DATA.
 
     What the network predicts, its time input, process, data scale, channel order and mode: if another choice explains its
     outputs better, it is named, with what it would save. Some hundred network evaluations.

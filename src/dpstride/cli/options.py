@@ -273,5 +273,5 @@ checks = click.option(
     "--check/--no-check",
     default=True,
     show_default=True,
-    help="Look whether MODEL is described rightly, as check does.",
+    help="Look whether MODEL is described correctly, as check does.",
 )
