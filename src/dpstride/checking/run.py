@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from ..fingerprint import parts_of
 from ..runs.arguments import check_kinds
+from ..runs.bars import progress_bar
 from ..runs.numbers import check_batch_size, check_seed
 from ..statistics.data import Samples
 from .compare import SIGMAS, Difference, area, paired
@@ -64,7 +64,7 @@ def check(
     meter = Meter(
         denoiser, chosen, readings, _targets(inputs, moments[1]), seed=seed, batch_size=batch_size, draws=draws
     )
-    with tqdm(desc="check", unit=" descriptions", disable=None if progress else True, leave=False) as bar:
+    with progress_bar(None, "check", " descriptions", progress, leave=False) as bar:
         search = Search(meter, facts, CHANGES, round(min(times, 2.0) * DRAWS), told=bar.update)
         found = search.run(inputs, _declared_reading(readings, denoiser))
     return _outcome(denoiser, search, found, moments)

@@ -10,6 +10,7 @@ import click
 from ..finding.expected import fitting_steps
 from ..finding.inputs import condition_of
 from ..options import BEST, COMPARED_STRIDES, DEFAULT_ORDER, ORDERS, SAMPLERS
+from ..runs.bars import progress_bar
 from ..runs.launched import launch_size
 from .claim import claims_file
 from .console import emit, printer
@@ -106,8 +107,6 @@ def sample_command(
       dpstride sample my_package.my_model:denoiser schedules.json --seconds 2 -n 1 -o sample.png
       dpstride sample runs/letters/model schedules.json -k 8 -o samples.txt
     """
-    from tqdm import tqdm
-
     from ..evaluate.sampling import Chain
     from ..evaluate.stream import sample_stream
     from ..integrations.forms import TOKENS, kind_of
@@ -175,7 +174,7 @@ def sample_command(
         save_samples(images.numpy(), output, drawn.low, drawn.high)
         shape.extend(images.shape)
 
-    with tqdm(total=count * budget, desc="sample", unit="eval", disable=True if quiet else None) as bar:
+    with progress_bar(count * budget, "sample", "eval", not quiet) as bar:
         sample_stream(
             chain, count, output, write,
             batch_size=batch_size, conditioning=condition, update=bar.update, overwrite=overwrite,

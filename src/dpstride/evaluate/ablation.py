@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from ..objectives.engine import ElboEngine, Units
 from ..objectives.step_costs import StepCosts
 from ..objectives.weighted import WeightedTables
 from ..options import CostOptions
+from ..runs.bars import progress_bar
 from ..runs.number_cache import NumberCache
 from ..solver import solve
 from ..statistics.artefact import Statistics
@@ -97,7 +97,7 @@ def ablate(
 
     found = []
     total = sum(len(draws) for _, draws in experiments)
-    with tqdm(total=total, desc="ablation", unit="experiment", disable=None if progress else True) as bar:
+    with progress_bar(total, "ablation", "experiment", progress) as bar:
         for count, draws in experiments:
             repeated = []
             for repeat, weights in enumerate(draws):

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from .. import decoders, variances
 from ..denoiser import Denoiser, Prediction
@@ -29,6 +28,7 @@ from ..objectives.step_costs import CostTable, standard_error
 from ..options import DEFAULT_CDF, DEFAULT_DECODER, Cdf, CostChoice, CostOptions, Decoder, Variance
 from ..process import ForwardProcess
 from ..runs.arguments import check_kinds, check_names, spelt_out
+from ..runs.bars import progress_bar
 from ..runs.execution import Execution
 from ..runs.storage import Arrays
 from ..runs.workers import in_threads
@@ -116,9 +116,7 @@ def bits_per_dim(
         terms.append(batch.counted(chain.prior_nats(batch.x)).flatten(1).sum(1))
         return {"terms": torch.stack(terms, dim=1).cpu().double().numpy()}  # one transfer for all
 
-    with tqdm(
-        total=len(batches) * (len(steps) - 1), desc="evaluate", unit=" steps", disable=None if progress else True
-    ) as bar:
+    with progress_bar(len(batches) * (len(steps) - 1), "evaluate", " steps", progress) as bar:
         found = dict(in_threads(evaluate, batches, denoiser.at_once, stopped.set, hands_over=denoiser.waits))
     terms = np.concatenate([found[first]["terms"] for first in batches])
     ratio = 1.0 if data.predicted is None else data.predicted / data.dims

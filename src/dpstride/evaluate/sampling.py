@@ -11,13 +11,13 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from .. import samplers, variances
 from ..denoiser import Denoiser
 from ..fitted import Fitted
 from ..options import Sampler, SamplerChoice, Variance
 from ..runs.arguments import check_kinds, check_names, spelt_out
+from ..runs.bars import progress_bar
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..runs.storage import Arrays
 from ..runs.workers import in_threads
@@ -77,9 +77,7 @@ def sample(
                 bar.update()
         return {"x": x.float().cpu().numpy()}
 
-    with tqdm(
-        total=len(batches) * schedule.budget, desc="sample", unit=" steps", disable=None if progress else True
-    ) as bar:
+    with progress_bar(len(batches) * schedule.budget, "sample", " steps", progress) as bar:
         drawn = dict(in_threads(walk, batches, denoiser.at_once, stopped.set, hands_over=denoiser.waits))
     return torch.cat([torch.from_numpy(drawn[first]["x"]) for first in batches])
 

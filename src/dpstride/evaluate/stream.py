@@ -268,11 +268,8 @@ def collect_features(
 
 def behaviour_of(chain: Walk, conditioning: Conditioning, n: int, batch_size: int) -> dict[str, Any]:
     """The part of an identity that the probes give; what is wrong with them in one process ends the work of all."""
-    try:
+    with current().telling():
         return {"behaviour": probe_on_noise(chain.denoiser, conditioning.entries, n, batch_size).behaviour.to_dict()}
-    except BaseException as error:
-        current().fail(error)
-        raise
 
 
 def walk(chain: Walk, unit: Unit, conditioning: Conditioning, store: UnitStore) -> Tensor:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-from tqdm import tqdm
 
 from .. import __version__
 from ..runs.arguments import check_names, spelt_out
+from ..runs.bars import progress_bar
 from ..runs.behaviour import Behaviour
 from ..runs.execution import Execution, Work
 from ..runs.identity import OtherWorkError, check_identity
@@ -63,12 +63,9 @@ def estimate_masked(
     """
     check_names(estimate_masked, work, Work)
     how, tokens = Execution(seed, **work), Tokens.read(data, samples)
-    try:
+    with current().telling():
         process = MaskedProcess(int(tokens.sizes.max()) if length is None else length, counts)
         return _Work(denoiser, tokens, how, process).statistics()
-    except BaseException as error:
-        current().fail(error)
-        raise
 
 
 REMEDY = "Give another output, or remove it."
@@ -148,15 +145,8 @@ class _Work:
         shared = self.workers.share([(unit.steps, unit.range) for unit in units])
         units = [Unit(tuple(steps), number) for steps, number in shared]
         done = nats.size - len(nats[0]) - int(np.isnan(nats).sum())
-        with tqdm(
-            total=nats.size - len(nats[0]),
-            initial=done,
-            desc="estimate",
-            unit=" evaluations",
-            unit_scale=True,
-            disable=None if self.how.progress and self.workers.main else True,
-            dynamic_ncols=True,
-        ) as bar:
+        total, shown = nats.size - len(nats[0]), self.how.progress and self.workers.main
+        with progress_bar(total, "estimate", " evaluations", shown, initial=done, unit_scale=True) as bar:
             before, first = _known(nats), True
             for unit, arrays in self.workers.map(self.passes.run, units):
                 arrays = {f"{unit.range}/{count}": row for count, row in arrays.items()}

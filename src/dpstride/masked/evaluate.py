@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from ..calling import NonFiniteError
+from ..runs.bars import progress_bar
 from ..runs.execution import Execution
 from ..statistics.noise import uniform
 from .costs import LN2, mean_bits
@@ -61,7 +61,7 @@ def bits_per_token(
     passes.probe()
     starts = range(0, len(tokens), batch_size)
     nats = np.zeros((len(tokens), schedule.budget))
-    with tqdm(total=len(starts) * schedule.budget, desc="evaluate", disable=None if progress else True) as bar:
+    with progress_bar(len(starts) * schedule.budget, "evaluate", shown=progress) as bar:
         for first in starts:
             who = np.arange(first, min(first + batch_size, len(tokens)))
             for column, found in enumerate(_rounds(passes, schedule, who)):

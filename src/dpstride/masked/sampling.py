@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ..options import DEFAULT_ORDER, ORDERS, Order, check_choice
 from ..runs.arguments import check_names, spelt_out
+from ..runs.bars import progress_bar
 from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..statistics.noise import uniform
 from .denoiser import MaskedDenoiser
@@ -82,7 +82,7 @@ def sample_masked(
     prompts.check(denoiser)
     starts = range(0, len(prompts), batch_size)
     results = []
-    with tqdm(total=len(starts), desc="sample", unit=" batches", disable=None if progress else True) as bar:
+    with progress_bar(len(starts), "sample", " batches", progress) as bar:
         for first in starts:
             who = np.arange(first, min(first + batch_size, len(prompts)))
             chain = _Chain(denoiser, schedule, seed, rules)

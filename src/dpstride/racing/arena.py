@@ -122,10 +122,7 @@ class Arena:
         """Behaviour of the sampler along so many even steps, found out once."""
         if budget not in self._known:
             given = Conditioning.of(self.conditioning, 2).entries
-            try:
+            with current().telling():
                 even = even_stride(self.denoiser.process, budget)
                 self._known[budget] = self.sampling.behaviour(self.denoiser, even, self.identity, given)
-            except BaseException as error:
-                current().fail(error)
-                raise
         return self._known[budget]

@@ -242,12 +242,9 @@ class Event:
         from ..evaluate.stream import Conditioning
         from ..statistics.probes import probe_on_noise
 
-        try:
+        with current().telling():
             given = Conditioning.of(real, PROBED).entries
             behaviour = probe_on_noise(self.denoiser, given, PROBED, self.how.batch_size).behaviour.to_dict()
-        except BaseException as error:
-            current().fail(error)
-            raise
         return Arena(
             self.denoiser,
             self.sampling,

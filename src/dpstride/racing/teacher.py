@@ -69,11 +69,8 @@ def trajectory_paths(
     teacher = teacher_of(denoiser)
     paths = None
     if current().main:
-        try:
+        with current().telling():
             paths = _choose(teacher, sampler, data, min(most, teacher.process.T), how=how, folder=folder)
-        except BaseException as error:
-            current().fail(error)
-            raise
     shared = current().share(paths)
     return ScheduleSet(teacher.process, {len(path) - 1: (tuple(path), None, None) for path in shared})
 

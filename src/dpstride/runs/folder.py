@@ -69,16 +69,12 @@ def claimed(output: Path, lock: Callable[[Path], Lock] = Lock) -> Iterator[None]
     if not workers.main:
         yield
         return
-    try:
-        with lock(output) as taken:
-            if taken.folder == output:
-                check_entries(output, OURS)
-            for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures", "draws"))):
-                remove_leftovers(folder)
-            yield
-    except BaseException as error:
-        workers.fail(error)
-        raise
+    with workers.telling(), lock(output) as taken:
+        if taken.folder == output:
+            check_entries(output, OURS)
+        for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures", "draws"))):
+            remove_leftovers(folder)
+        yield
 
 
 @dataclass(frozen=True)

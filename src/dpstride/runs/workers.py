@@ -57,12 +57,9 @@ class Workers:
     def agree(self, identity: dict[str, Any]) -> None:
         """Refuse to go on in a process whose work, see `dpstride.runs.identity.check_identity`, is not that of the main one."""
         main = self.share(identity)
-        try:
+        with self.telling():
             remedy = "Start every process with the same model, data and options."
             check_identity(f"Worker {self.rank}", identity, main, remedy)
-        except ValueError as error:
-            self.fail(error)
-            raise
 
     def share_arrays(self, arrays: Arrays | None) -> Arrays:
         """The main process's ``arrays`` in every process; the others give None."""
@@ -189,6 +186,15 @@ class Workers:
         with contextlib.suppress(RuntimeError):  # the store itself may be what failed
             text = {"rank": self.rank, "type": type(error).__name__, "text": str(error)}
             self._store.set(_ERROR, json.dumps(text))
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Tell the others of an error in the block, which goes on from here as it is."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def _raise_error(self) -> None:
         if self._store.check([_ERROR]):

@@ -13,11 +13,12 @@ which stretch of STRETCH values of s the minimum was met first; the s itself is 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs.bars import progress_bar
 from ..runs.kernels import compiled
 from .compiled import ROWS, WIDTH, relax, threads
 from .paths import StoredPaths
@@ -68,7 +69,9 @@ def solve(
         _finish_tile(L, C, paths, part)
 
     workers = min(workers or threads(), len(order))
-    with _bar(sum(i + 1 for i, _ in order), progress) as bar:
+    # A tile of rows t has sums over all s below it, so tile i counts as i + 1.
+    form = "{l_bar}{bar}| {elapsed}<{remaining}"
+    with progress_bar(sum(i + 1 for i, _ in order), "solve", shown=progress, delay=DELAY, bar_format=form) as bar:
         if workers == 1:
             for i, g in order:
                 fill(i, g)
@@ -86,20 +89,6 @@ def solve(
     costs = np.full(last + 1, np.inf)
     costs[first:] = C[paths.at(np.arange(first, last + 1), T)]
     return costs
-
-
-def _bar(total: int, shown: bool) -> Any:
-    """A tile of rows t has sums over all s below it, so tile i counts as i + 1."""
-    from tqdm import tqdm
-
-    return tqdm(
-        total=total,
-        desc="solve",
-        disable=None if shown else True,
-        delay=DELAY,
-        dynamic_ncols=True,
-        bar_format="{l_bar}{bar}| {elapsed}<{remaining}",
-    )
 
 
 @compiled

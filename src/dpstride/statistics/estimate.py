@@ -15,10 +15,10 @@ from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from ..denoiser import Denoiser
 from ..runs.arguments import check_kinds, check_names, spelt_out
+from ..runs.bars import progress_bar
 from ..runs.behaviour import Behaviour
 from ..runs.execution import Execution, WorkOnData
 from ..runs.identity import OtherWorkError, check_identity
@@ -114,12 +114,9 @@ def estimate_samples(
     """
     wanted = _check_indices(indices, denoiser)
     warn_about_clipping(denoiser, data)
-    try:
+    with current().telling():
         work = _Work(denoiser, data, how, wanted)
         return work.lead(how.path, reuse, whole) if work.workers.main else work.help()
-    except BaseException as error:
-        current().fail(error)
-        raise
 
 
 class _Work:
@@ -253,15 +250,8 @@ class _Work:
         total = rows.samples * len(self.wanted)
         self.computed |= bool(units)
         self.workers.share([astuple(unit) for unit in units])
-        with tqdm(
-            total=total,
-            initial=total - sum(sizes.values()),
-            desc="estimate",
-            unit=" evaluations",
-            unit_scale=True,
-            disable=None if self.how.progress else True,
-            dynamic_ncols=True,
-        ) as bar:
+        options = {"initial": total - sum(sizes.values()), "unit_scale": True}
+        with progress_bar(total, "estimate", " evaluations", self.how.progress, **options) as bar:
             done: list[Unit] = []
             for unit, arrays in self._map(units):
                 if rows.add(unit, arrays):

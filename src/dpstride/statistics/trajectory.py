@@ -32,6 +32,7 @@ import numpy.typing as npt
 from ..given import refuse_given
 from ..process import ForwardProcess
 from ..runs.arguments import check_kinds, spelt_out
+from ..runs.bars import progress_bar
 from ..runs.behaviour import Behaviour
 from ..runs.identity import check_identity
 from ..runs.numbers import check_batch_size, check_seed, whole_number
@@ -177,15 +178,11 @@ def _batches(
     denoiser: Denoiser, plan: _Plan, missing: list[tuple[int, int]], conditioning: Any, *, bar: bool
 ) -> Iterator[tuple[str, Arrays]]:
     """Sums over the samples of each batch that is missing, (first, count)."""
-    from tqdm import tqdm
-
     from .data import slice_conditioning
 
     T, kept = denoiser.process.T, denoiser.process.subset(plan.grid)
     known = plan.samples - sum(count for _, count in missing)
-    with tqdm(
-        total=plan.samples * T, initial=known * T, desc="teacher", unit=" steps", disable=None if bar else True
-    ) as shown:
+    with progress_bar(plan.samples * T, "teacher", " steps", bar, initial=known * T) as shown:
         for first, count in missing:
             condition = slice_conditioning(conditioning, slice(first, first + count))
             states, outputs, probed = _follow(denoiser, plan, (first, count), condition, update=shown.update)

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from ..evaluate.ablation import REPEATS, ablate
 from ..evaluate.comparison import Comparison, compare, usual_budgets
 from ..evaluate.frechet import too_few
 from ..options import BEST, COMPARED_STRIDES, DEFAULT_DECODER, DEFAULT_SAMPLER, CostOptions, Sampler
 from ..pipeline import schedules_from
+from ..runs.bars import progress_bar
 from ..schedule import ScheduleSet
 from .agreement import agree
 from .plan import ALL, Plan, Point, choosing_steps, schedule_of
@@ -200,15 +199,8 @@ class Study:
             if ruler is not None and heldout is not None and len(heldout.features) > 1:
                 floor = ruler.measure(heldout.features, "real", 0)
         distances = []
-        with tqdm(
-            total=self.plan.sampling_evaluations,
-            desc="sample",
-            unit="evaluation",
-            unit_scale=True,
-            smoothing=0.05,
-            disable=None if progress else True,
-            dynamic_ncols=True,
-        ) as bar:
+        evaluations, options = self.plan.sampling_evaluations, {"unit_scale": True, "smoothing": 0.05}
+        with progress_bar(evaluations, "sample", "evaluation", progress, **options) as bar:
             for point in self.plan.points:
                 start, made = time.monotonic(), _Count(bar)
                 found = self._draw(point, schedules, folder, made)
@@ -219,7 +211,7 @@ class Study:
                     bpd, error = curve.get(point.budget, (None, None))
                     distances.append(replace(measured, bpd=bpd, bpd_standard_error=error))
                 took = f"{time.monotonic() - start:.0f} s" if made.total else "drawn before"
-                with tqdm.external_write_mode():
+                with bar.external_write_mode():
                     say(f"{point.name}: {point.samples:,} samples, {took}")
         order = (*COMPARED_STRIDES, BEST, ALL)
         return sorted(distances, key=lambda each: (each.budget, order.index(each.stride))), floor
@@ -232,7 +224,7 @@ class Study:
             return None
         if self.extractor is None:
             images = images[:KEEP]
-        with tqdm(total=len(images), desc="real images", disable=None if progress else True) as bar:
+        with progress_bar(len(images), "real images", shown=progress) as bar:
             return image_features(images, self.extractor or no_features(), path, keep=KEEP, update=_Count(bar))
 
     def _chain(self, point: Point, schedules: ScheduleSet) -> Chain:
