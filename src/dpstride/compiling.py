@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .fingerprint import parts_of
+from .reading.text import first_line
 
 OFTEN = 20  # calls of one shape; compiling takes as long as hundreds
 
@@ -45,7 +46,7 @@ def compiled(network: Callable[..., Any], device: torch.device) -> Callable[...,
         except RuntimeError as error:
             if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise ValueError(
-                    f"torch.compile could not compile the network ({(str(error).strip().splitlines() or [''])[0]:.300}). It "
+                    f"torch.compile could not compile the network ({first_line(error, 300)}). It "
                     "needs a C++ compiler and code that it can follow; go on without it (no --compile)."
                 ) from error
             raise

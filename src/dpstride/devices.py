@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from .reading.text import first_line
+
 
 def usable_device(device: str | torch.device) -> torch.device:
     """Return the device of that name; ValueError where torch has none of it, or cannot use it on this machine."""
@@ -25,6 +27,6 @@ def usable_device(device: str | torch.device) -> torch.device:
         elif found.type == "cuda" and not torch.cuda.is_available():
             reason = "PyTorch finds no GPU; see what nvidia-smi says"
         else:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+            reason = first_line(error).rstrip(".")
         raise ValueError(f"device={str(device)!r} cannot be used here: {reason}. {remedy}") from error
     return found

@@ -11,7 +11,7 @@ import pytest
 from dpstride import ForwardProcess, Statistics, elbo_costs, estimate, solve
 from dpstride.adaptive.gaps import around
 from dpstride.adaptive.loop import first_steps
-from dpstride.adaptive.regret import Judge, believe
+from dpstride.adaptive.regret import Judge
 from dpstride.objectives.elbo import check_options
 from dpstride.statistics.coordinate import noise_coordinate
 from dpstride.statistics.interpolate import fill
@@ -66,7 +66,7 @@ def test_learned_variance_and_every_decoder_have_beliefs_too() -> None:
     mask = spread(full, 9)
     for variance, decoder in OPTIONS:
         options = check_options(process, "learned_range", variance, decoder)
-        belief = believe(full, mask, (3, 6), options)
+        belief = Judge(full, mask, options).belief((3, 6))
         assert (belief.regret > -1e-9).all(), (variance, decoder)
         assert (belief.upper > 0.0).all(), (variance, decoder)
         assert (belief.mean < 0.3).all(), (variance, decoder)
@@ -101,7 +101,7 @@ def test_a_single_time_has_a_belief() -> None:
     from test_interpolate import learned_statistics
 
     full = learned_statistics(ForwardProcess.linear(1))
-    belief = believe(full, np.ones(2, dtype=bool), (1,), check_options(full.process, "learned_range", None))
+    belief = Judge(full, np.ones(2, dtype=bool), check_options(full.process, "learned_range", None)).belief((1,))
     assert (belief.regret == 0.0).all()
 
 
@@ -199,7 +199,7 @@ def test_what_is_unknown_vanishes_at_evaluated_times_and_falls_with_the_gap() ->
 
 def test_without_noise_or_gaps_there_is_no_regret() -> None:
     exact = without_noise(4)
-    belief = believe(exact, np.ones(T + 1, dtype=bool), BUDGETS, POSTERIOR)
+    belief = Judge(exact, np.ones(T + 1, dtype=bool), POSTERIOR).belief(BUDGETS)
     np.testing.assert_allclose(belief.regret, 0.0, atol=1e-12)
     assert belief.gaps.size == 0
 

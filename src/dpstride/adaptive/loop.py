@@ -19,7 +19,7 @@ from ..runs.numbers import positive, whole_number
 from ..statistics.artefact import Statistics
 from ..statistics.coordinate import breaks, noise_coordinate
 from ..statistics.interpolate import fill
-from .regret import Belief, believe
+from .regret import Belief, Judge
 from .report import BITS, SHARE, AdaptiveReport, Regret, Stopped, samples_for
 
 if TYPE_CHECKING:
@@ -65,14 +65,18 @@ class Goal:
     def belief(self, statistics: Statistics, evaluated: npt.NDArray[np.bool_]) -> Belief:
         """Judge from rows ``evaluated`` the paths that would be chosen from them."""
         if self.band is None:
-            return believe(statistics, evaluated, self.budgets, self.options)
+            return Judge(statistics, evaluated, self.options).belief(self.budgets)
         from .band import BandJudge
 
         return BandJudge(statistics, evaluated, self.band).belief(self.budgets)
 
     def limit(self, T: int) -> int:
         """The most grid indices to evaluate, of T."""
-        return T if self.max_steps is None else min(_check_max_steps(self.max_steps, T), T)
+        rule = (
+            "max_steps must be a whole number of at least 4 grid indices: the two ends, and two between which to judge "
+            "interpolation"
+        )
+        return T if self.max_steps is None else min(whole_number(self.max_steps, rule, min(4, T)), T)
 
 
 @spelt_out(WorkOnData, defaults=Execution)
@@ -277,14 +281,6 @@ def check_budgets(budgets: object, T: int, decoder: str, max_budget: int | None 
     if not chosen:
         raise ValueError(f"{rule}, not {budgets!r:.80}.")
     return tuple(chosen)
-
-
-def _check_max_steps(max_steps: int, T: int) -> int:
-    rule = (
-        "max_steps must be a whole number of at least 4 grid indices: the two ends, and two between which to judge "
-        "interpolation"
-    )
-    return whole_number(max_steps, rule, min(4, T))
 
 
 def _verdict(belief: Belief, tolerance: float, count: int, limit: int) -> Stopped | None:

@@ -21,8 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..objectives.engine import ElboEngine
-from ..options import CostOptions
-from ..statistics.artefact import Statistics
 from ..statistics.interpolate import fill
 from ..variances import Errors, Steps
 from .candidates import REACHES, Array, Candidates, Indices
@@ -52,17 +50,6 @@ class Belief:
     def upper(self) -> Array:
         """Upper bound of each budget's regret with 95% confidence."""
         return np.quantile(self.regret, CONFIDENCE, axis=0)
-
-
-def believe(
-    statistics: Statistics,
-    evaluated: npt.ArrayLike,
-    budgets: Sequence[int],
-    options: CostOptions,
-    seed: int = 0,
-) -> Belief:
-    """Judge from rows ``evaluated`` of ``statistics`` the paths that would be chosen from them."""
-    return Judge(statistics, evaluated, options).belief(budgets, seed)
 
 
 class Judge(Candidates):

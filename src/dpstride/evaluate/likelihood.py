@@ -85,7 +85,7 @@ def bits_per_dim(
     process = denoiser.process
     schedule.check_shape(denoiser.shape)
     steps, fitted = steps_on(process, schedule), fitted_on(process, schedule)
-    options = resolve_options(denoiser, schedule, **chosen)
+    options = resolve_options(process, denoiser.variance, schedule, **chosen)
     check_fitted(fitted, variance=options.variance, decoder=options.decoder)
     warn_about_other_clipping(denoiser, schedule)
     data = Samples.read(heldout, samples, data_range, denoiser.given)
@@ -144,7 +144,8 @@ def score(
     for schedule in schedules:
         schedule.check_shape(heldout.data.get("shape"))
         heldout.check_process(schedule.process)
-        options = _resolve(heldout.process, heldout.model["variance"], schedule, (variance, decoder, cdf))
+        trained = heldout.model["variance"]
+        options = resolve_options(heldout.process, trained, schedule, variance, decoder=decoder, cdf=cdf)
         key = (options, id(schedule.fitted) if fitted_numbers(options) else None)
         if key not in tables:
             tables[key] = heldout_costs(heldout, options, schedule.fitted)
@@ -214,28 +215,19 @@ def fitted_on(process: ForwardProcess, schedule: Schedule) -> Fitted:
 
 
 def resolve_options(
-    denoiser: Denoiser,
+    process: ForwardProcess,
+    model_variance: Variance,
     schedule: Schedule,
     variance: Variance | None = None,
     decoder: Decoder | None = None,
     cdf: Cdf | None = None,
 ) -> CostOptions:
     """The options to use: the caller's, else the schedule's own, else the model's variance and the default decoder."""
-    return _resolve(denoiser.process, denoiser.variance, schedule, (variance, decoder, cdf))
-
-
-def _resolve(
-    process: ForwardProcess,
-    model_variance: Variance,
-    schedule: Schedule,
-    asked: tuple[str | None, str | None, str | None],
-) -> CostOptions:
-    names, defaults = ("variance", "decoder", "cdf"), (None, DEFAULT_DECODER, DEFAULT_CDF)
-    chosen = [
-        option or schedule.options.get(name) or default
-        for option, name, default in zip(asked, names, defaults, strict=True)
-    ]
-    return check_options(process, model_variance, *chosen)
+    own = schedule.options.get
+    decoder = decoder or own("decoder") or DEFAULT_DECODER
+    return check_options(
+        process, model_variance, variance or own("variance"), decoder, cdf or own("cdf") or DEFAULT_CDF
+    )
 
 
 def check_fitted(fitted: Fitted, *, variance: Variance, decoder: Decoder | None = None) -> None:

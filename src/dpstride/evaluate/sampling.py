@@ -123,7 +123,7 @@ class Chain:
         schedule.check_shape(denoiser.shape)
         warn_about_other_clipping(denoiser, schedule)
         steps, fitted = steps_on(denoiser.process, schedule), fitted_on(denoiser.process, schedule)
-        options = resolve_options(denoiser, schedule, variance)
+        options = resolve_options(denoiser.process, denoiser.variance, schedule, variance)
         if rule.takes_variance:
             check_fitted(fitted, variance=options.variance)
         if denoiser.shape is None:

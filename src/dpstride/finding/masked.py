@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from .. import __version__
+from ..integrations.masked_loading import MaskedSource
+from ..masked.adaptive import ALL, estimate_masked_adaptively
+from ..masked.comparison import MaskedComparison, compare_masked, shown_budgets
+from ..masked.costs import masked_schedules
+from ..masked.estimate import estimate_masked
+from ..masked.passes import MaskedPasses
+from ..masked.process import MaskedProcess
+from ..masked.schedule import MaskedScheduleSet
+from ..masked.statistics import MaskedStatistics
+from ..masked.tokens import Tokens
 from ..paths import finite
+from ..report.masked import save_masked_figures
+from ..report.masked_page import CAVEAT, SavedMasked, write_masked_page
 from ..runs.execution import Execution
 from ..runs.folder import COMPARISON, RECORD, SCHEDULES, begin
 from ..runs.numbers import whole_number
 from ..runs.pulse import Pulse
 from ..runs.record import Run
+from ..runs.workers import current
+from ..runs.writing import write_text
 from .inputs import Asked, parts_of
 from .job import HELDOUT, STATISTICS, Found, Request, Say
-
-if TYPE_CHECKING:
-    from ..integrations.masked_loading import MaskedSource
-    from ..masked.comparison import MaskedComparison
-    from ..masked.schedule import MaskedScheduleSet
-    from ..masked.statistics import MaskedStatistics
-    from ..masked.tokens import Tokens
 
 USES = ("max_budget", "budgets", "tolerance", "check")  # of a request; tokens have no description to check
 USUAL_COUNTS = 20  # that an adaptive estimate evaluates
@@ -54,8 +65,6 @@ class MaskedJob:
 
     def evaluations(self) -> tuple[int, str]:
         """Count network evaluations; those of an adaptive estimate are about what is usual."""
-        from ..masked.adaptive import ALL
-
         length, samples = int(self.choosing.sizes.max()), len(self.choosing) + len(self.scoring)
         if self.request.tolerance is None or length <= ALL:
             return length * samples, ""
@@ -63,14 +72,6 @@ class MaskedJob:
 
     def seconds_per_evaluation(self) -> float:
         """Time a few evaluations of the same work."""
-        import time
-
-        import numpy as np
-
-        from ..masked.passes import MaskedPasses
-        from ..masked.process import MaskedProcess
-        from ..runs.workers import current
-
         few = self.choosing.take(range(min(self.how.batch_size, len(self.choosing))))
         process = MaskedProcess(int(few.sizes.max()))
         passes = MaskedPasses(self.source.denoiser.on_grid(process), few, self.how)
@@ -120,8 +121,6 @@ def identity_of_run(
     source: MaskedSource, parts: tuple[Tokens, Tokens], seed: int, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Identity of a run that chooses on the first of ``parts`` and scores on the second: all that its results depend on."""
-    from .. import __version__
-
     data, heldout = ({"fingerprint": part.fingerprint, "samples": len(part)} for part in parts)
     return {
         "verb": "find",
@@ -136,13 +135,6 @@ def identity_of_run(
 
 
 def _run(job: MaskedJob) -> Found:
-    from ..masked.comparison import compare_masked, shown_budgets
-    from ..masked.costs import masked_schedules
-    from ..masked.estimate import estimate_masked
-    from ..report.masked import save_masked_figures
-    from ..report.masked_page import SavedMasked, write_masked_page
-    from ..runs.writing import write_text
-
     output = job.output
     job.doing("Evaluating the network on data that choose the schedules")
     choosing = _choosing(job)
@@ -174,9 +166,6 @@ def _run(job: MaskedJob) -> Found:
 
 def _choosing(job: MaskedJob) -> MaskedStatistics:
     """Statistics that choose, from few counts where a tolerance allows it."""
-    from ..masked.adaptive import estimate_masked_adaptively
-    from ..masked.estimate import estimate_masked
-
     given: dict[str, Any] = {"seed": job.how.seed, "batch_size": job.how.batch_size, "progress": job.how.progress}
     given["checkpoint"] = job.output / STATISTICS
     if job.request.tolerance is None:
@@ -188,8 +177,6 @@ def _choosing(job: MaskedJob) -> MaskedStatistics:
 
 
 def _found(job: MaskedJob, schedules: MaskedScheduleSet, comparison: MaskedComparison, files: list[Path]) -> Found:
-    from ..report.masked_page import CAVEAT
-
     answer = f"{comparison.sentence()} {CAVEAT}"
     budgets = comparison.columns(job.request.budgets or ())
     scores = {

@@ -20,6 +20,7 @@ from ..denoiser import Denoiser
 from ..devices import usable_device
 from ..options import LEARNED_RANGE, POSTERIOR, ModelVariance
 from ..reading.documents import read_json
+from ..reading.text import first_line
 from .folders import OWN, UNUSED, check_index, clean_pipeline
 from .guidance import check_scale
 from .latents import LatentKind
@@ -229,7 +230,7 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
     except UnsupportedModelError:
         raise
     except Exception as error:  # diffusers and transformers raise whatever a wrong config makes of them
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0].replace(place, str(folder))[:300]
+        first = first_line(error, 1000).replace(place, str(folder))[:300]
         raise UnsupportedModelError(
             f"{source}: diffusers could not load it ({first}). Is it a pipeline folder or a hub id, and are the packages "
             "it needs installed (text pipelines need transformers: pip install 'dpstride[text]')?"

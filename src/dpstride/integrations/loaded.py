@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from ..denoiser import Denoiser
 from ..reading.text import printable
+from ..runs.extras import require
 
 NOTE = 1000  # characters of a note
 
@@ -102,11 +103,5 @@ def quietly() -> Iterator[None]:
 
 def require_diffusers(purpose: str) -> Any:
     """The diffusers package, or an error that says what to install."""
-    try:
-        import diffusers
-    except ImportError as error:
-        raise UnsupportedModelError(
-            f"{purpose} needs diffusers, which is not installed ({error}). Install it with pip install "
-            "'dpstride[diffusers]'; everything that does not read diffusers models works without it."
-        ) from error
-    return diffusers
+    instead = "; everything that does not read diffusers models works without it"
+    return require("diffusers", f"{purpose} needs diffusers", "diffusers", UnsupportedModelError, instead=instead)

@@ -21,6 +21,8 @@ from ..devices import usable_device
 from ..masked.denoiser import MaskedDenoiser
 from ..masked.tokens import Tokens
 from ..reading.limits import UnreadableFileError
+from ..reading.text import first_line
+from ..runs.extras import require
 from .loaded import UnsupportedModelError, quietly
 from .parts import read_part
 
@@ -94,7 +96,8 @@ def load_masked_lm(
         raise UnsupportedModelError(
             f"{root}: there is no such folder. Download the model first; nothing is fetched here."
         )
-    transformers = _require_transformers()
+    needed = "Masked language models of Hugging Face need transformers"
+    transformers = require("transformers", needed, "text", UnsupportedModelError)
     with _clean_copy(root) as copy:
         model = _network(root, transformers.AutoModelForMaskedLM, copy / "network")
         has_tokenizer = any((copy / "tokenizer").iterdir())
@@ -162,9 +165,9 @@ def _load(root: Path, kind: Any, copy: Path, **options: Any) -> Any:
         with quietly():
             return kind.from_pretrained(copy, local_files_only=True, trust_remote_code=False, **options)
     except Exception as error:  # transformers raises whatever a wrong config makes of it
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        why = first_line(error, 300)
         raise UnsupportedModelError(
-            f"{root}: transformers' {kind.__name__} could not load it ({line}). It must be a masked language model."
+            f"{root}: transformers' {kind.__name__} could not load it ({why}). It must be a masked language model."
         ) from error
 
 
@@ -202,14 +205,3 @@ def _longest(model: Any, tokenizer: Any) -> int | None:
     if tokenizer is not None and tokenizer.model_max_length < ENDLESS:
         limits.append(int(tokenizer.model_max_length))
     return min(limits, default=None)
-
-
-def _require_transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise UnsupportedModelError(
-            f"Masked language models of Hugging Face need transformers, which is not installed ({error}). Install it with pip "
-            "install 'dpstride[text]'."
-        ) from error
-    return transformers

@@ -7,24 +7,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..denoiser import Denoiser
 from ..evaluate.discrepancy import Discrepancy
-from ..evaluate.stream import Conditioning, collect_features, walk
+from ..evaluate.stream import Conditioning, ImageFeatures, collect_features, walk
 from ..evaluate.unit_store import Unit, UnitStore
+from ..runs.storage import Arrays
 from ..runs.workers import current
+from ..schedule import Schedule
+from ..statistics.data import Samples
 from ..strides import even_stride
-
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
-    from ..evaluate.stream import ImageFeatures
-    from ..runs.storage import Arrays
-    from ..schedule import Schedule
-    from ..statistics.data import Samples
-    from .measure import Features, Measure
-    from .sampling import Sampling
+from .measure import Features, Measure
+from .sampling import Sampling
 
 
 @dataclass(frozen=True)

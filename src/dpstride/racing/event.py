@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..adaptive.loop import estimate_adaptively
+from ..denoiser import Denoiser
+from ..evaluate.stream import Conditioning
+from ..integrations.loaded import LoadedModel
+from ..objectives.band import DEFAULT, SamplesPlan
 from ..options import RACED_BESIDE, STRIDES, TRAJECTORY, Variance
+from ..pipeline import schedules_from
 from ..reading.text import printable
+from ..report.race import save_race
+from ..report.race_page import write_race_page
 from ..runs.execution import Execution
 from ..runs.folder import RACE, SCHEDULES, Needed, begin
 from ..runs.pulse import Pulse
 from ..runs.record import Run
 from ..runs.workers import current
+from ..runs.writing import write_text
 from ..schedule import Schedule, ScheduleSet
+from ..statistics.artefact import Statistics
+from ..statistics.data import Samples
+from ..statistics.probes import probe_on_noise
 from ..strides import even_stride
 from .arena import Arena
 from .candidates import FAMILY, RHOS, Candidate, Field, between
@@ -32,12 +43,6 @@ from .teacher import followed, trajectory_paths
 from .teacher import needed as needed_of_teacher
 from .variance import closest, race_variances, rivals
 from .wish import MOST_REFERENCE, Wish
-
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
-    from ..integrations.loaded import LoadedModel
-    from ..statistics.artefact import Statistics
-    from ..statistics.data import Samples
 
 STATISTICS, DRAWS = "statistics.safetensors", "draws"
 PROBED = 8  # samples whose conditioning the probes of a network are given
@@ -201,9 +206,6 @@ class Event:
 
     def statistics(self) -> Statistics:
         """Statistics behind the paths, from the output folder where they are kept."""
-        from ..adaptive.loop import estimate_adaptively
-        from ..objectives.band import DEFAULT
-
         few = self.choosing.take(range(min(self.wish.choosing, len(self.choosing))))
         statistics, report = estimate_adaptively(
             self.denoiser, few, None, self.how.seed, batch_size=self.how.batch_size, data_range=few.data_range,
@@ -231,17 +233,11 @@ class Event:
 
     def _base(self, statistics: Statistics, variance: Variance | None = None) -> ScheduleSet:
         """Schedules by the objective for samples: raced paths take over what they carry."""
-        from ..objectives.band import SamplesPlan
-        from ..pipeline import schedules_from
-
         drawn = self.sampling if isinstance(self.sampling, BuiltIn) else BuiltIn()
         plan = SamplesPlan(sampler=drawn.sampler, eta=drawn.eta)
         return schedules_from(statistics, variance or self.wish.variance, max_budget=max(self.budgets), plan=plan)
 
     def _arena(self, real: Samples, features: Features, seed: int) -> Arena:
-        from ..evaluate.stream import Conditioning
-        from ..statistics.probes import probe_on_noise
-
         with current().telling():
             given = Conditioning.of(real, PROBED).entries
             behaviour = probe_on_noise(self.denoiser, given, PROBED, self.how.batch_size).behaviour.to_dict()
@@ -332,10 +328,6 @@ class Event:
 
     def _write(self, found: Race) -> Race:
         """Write schedules, numbers, table, pictures and the page."""
-        from ..report.race import save_race
-        from ..report.race_page import write_race_page
-        from ..runs.writing import write_text
-
         files = [self.output / name for name in (SCHEDULES, RACE, "table.txt")]
         if current().main:
             found.schedules.save(files[0])

@@ -7,20 +7,19 @@ paths of it are chosen on its own grid.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..denoiser import Denoiser
+from ..objectives.trajectory import trajectory_schedules
 from ..options import ODE_SAMPLERS, OdeSampler
+from ..runs.execution import Execution
 from ..runs.folder import Needed
 from ..runs.workers import current
 from ..schedule import ScheduleSet
+from ..statistics.data import Samples, slice_conditioning
+from ..statistics.trajectory import LEVELS, PROBES, estimate_trajectory
 from .sampling import BuiltIn, Sampling
-
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
-    from ..runs.execution import Execution
-    from ..statistics.data import Samples
 
 FILE = "trajectory.safetensors"
 STEPS = 128  # of the teacher, at most
@@ -48,8 +47,6 @@ def count_of(data: Samples) -> int:
 
 def evaluations(denoiser: Denoiser, data: Samples) -> int:
     """Approximate number of network evaluations of the teacher and of its probes."""
-    from ..statistics.trajectory import LEVELS, PROBES
-
     steps, count = min(STEPS, denoiser.process.T), count_of(data)
     return (steps * count + steps * LEVELS * min(PROBES, count) // 2) * denoiser.passes
 
@@ -78,10 +75,6 @@ def trajectory_paths(
 def _choose(
     teacher: Denoiser, sampler: OdeSampler, data: Samples, most: int, how: Execution, folder: Path
 ) -> list[list[int]]:
-    from ..objectives.trajectory import trajectory_schedules
-    from ..statistics.data import slice_conditioning
-    from ..statistics.trajectory import estimate_trajectory
-
     count = count_of(data)
     trajectory = estimate_trajectory(
         teacher, count, how.seed, batch_size=min(how.batch_size, 16), paired=STEPS,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from .archives import open_archive
 from .limits import UnreadableFileError
+from .text import first_line
 
 KINDS = "biufUS"  # bool, whole, unsigned, float, text; complex, dates, records and objects are no data here
 Arrays = dict[str, npt.NDArray[Any]]
@@ -63,8 +64,8 @@ def _read_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, np.d
         if version == (2, 0):
             return np.lib.format.read_array_header_2_0(file)
     except Exception as error:  # numpy parses a Python literal here, which fails in many ways
-        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise UnreadableFileError(f"{name}: not a readable numpy file ({line}). Save it again with np.save.") from error
+        why = first_line(error)
+        raise UnreadableFileError(f"{name}: not a readable numpy file ({why}). Save it again with np.save.") from error
     raise UnreadableFileError(f"{name}: version {version} of the numpy format is for records only. Save plain arrays.")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .limits import UNPACKED_BYTES, UnreadableFileError
+from .text import first_line
 
 MOST_BYTES = UNPACKED_BYTES  # a schedule set of T = 4000 has 4 MB
 DEEPEST = 64
@@ -34,7 +35,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     except RecursionError as error:
         raise UnreadableFileError(f"{path}: not a whole JSON file (nested deeper than {DEEPEST}).") from error
     except (OSError, ValueError) as error:
-        raise UnreadableFileError(f"{path}: not a whole JSON file ({_first_line(error)}). Write it again.") from error
+        raise UnreadableFileError(f"{path}: not a whole JSON file ({first_line(error)}). Write it again.") from error
     return document
 
 
@@ -93,7 +94,3 @@ def _check(document: Any) -> None:
             elif isinstance(value, float) and value in (float("inf"), float("-inf")):
                 raise ValueError("a number too large for a float")
         level = below
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

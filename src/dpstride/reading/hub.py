@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..runs.extras import require
 from .held import HeldFile
 from .hints import hint
 from .hub_source import HubSource, StoredFiles
@@ -42,20 +43,18 @@ class HubData:
 def read_hub(text: str, *, labels: bool = False) -> HubData:
     """All examples of a split in their stored order, or the first ones where ``first`` says how many."""
     source = HubSource.parse(text)
-    datasets = _require_datasets(source)
+    datasets = require("datasets", f"{source}: this needs the package datasets", "datasets")
     stream, stored = _open(datasets, source)
     if stream.features is None:  # of CSV
         raise ValueError(f"{source}: its files do not say what the columns hold. Save them as Parquet.")
     kinds = {name: _kind(datasets, feature) for name, feature in stream.features.items()}
-    column = _chosen(source, "column", kinds, IMAGE if IMAGE in kinds.values() else ARRAY)
-    if kinds[column] not in (IMAGE, ARRAY):
-        raise ValueError(f"{source}: column {column!r} holds {kinds[column]}, not images or arrays. {_listed(kinds)}")
-    label = _chosen(source, "labels", kinds, LABEL) if labels or source.labels else None
-    if label is not None and kinds[label] not in (LABEL, "number"):
-        raise ValueError(f"{source}: column {label!r} holds {kinds[label]}, not class labels. {_listed(kinds)}")
-    prompt = _chosen(source, "prompts", kinds, TEXT) if source.prompts else None
-    if prompt is not None and kinds[prompt] != TEXT:
-        raise ValueError(f"{source}: column {prompt!r} holds {kinds[prompt]}, not text. {_listed(kinds)}")
+    pictures = IMAGE if IMAGE in kinds.values() else ARRAY
+    column = _chosen(source, "column", kinds, pictures, allowed=(IMAGE, ARRAY), words="images or arrays")
+    label = prompt = None
+    if labels or source.labels:
+        label = _chosen(source, "labels", kinds, LABEL, allowed=(LABEL, "number"), words="class labels")
+    if source.prompts:
+        prompt = _chosen(source, "prompts", kinds, TEXT, allowed=(TEXT,), words="text")
     dtype = None if kinds[column] == IMAGE else _leaf(stream.features[column]).dtype
     stream = stream.select_columns(list(dict.fromkeys(name for name in (column, label, prompt) if name)))
     if kinds[column] == IMAGE:
@@ -97,17 +96,6 @@ def read_hub(text: str, *, labels: bool = False) -> HubData:
         None if label is None else np.array(classes, dtype=np.int64),
         None if prompt is None else texts,
     )
-
-
-def _require_datasets(source: HubSource) -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        raise ValueError(
-            f"{source}: this needs the package datasets, which is not installed ({error}). Install it with "
-            'pip install "dpstride[datasets]".'
-        ) from error
-    return datasets
 
 
 def _open(datasets: Any, source: HubSource) -> tuple[Any, StoredFiles]:
@@ -195,12 +183,16 @@ def _is_number(dtype: Any) -> bool:
         return False
 
 
-def _chosen(source: HubSource, option: str, kinds: dict[str, str], kind: str) -> str:
-    """The column that an option names, else the only one of a kind."""
+def _chosen(
+    source: HubSource, option: str, kinds: dict[str, str], kind: str, *, allowed: tuple[str, ...], words: str
+) -> str:
+    """The column that an option names, of one of the ``allowed`` kinds, in ``words``; else the only one of a kind."""
     named: str | None = getattr(source, option)
     if named is not None:
         if named not in kinds:
             raise ValueError(f"{source}: there is no column {named!r}.{hint(named, kinds)} {_listed(kinds)}")
+        if kinds[named] not in allowed:
+            raise ValueError(f"{source}: column {named!r} holds {kinds[named]}, not {words}. {_listed(kinds)}")
         return named
     found = [name for name, each in kinds.items() if each == kind]
     if len(found) != 1:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from .held import HeldFile
 from .image_rules import ImageFile, check_header, check_opaque, check_pixels, is_grey, orientation
 from .limits import UnreadableFileError
+from .text import first_line
 
 SUFFIXES = {
     *(".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp"),
@@ -50,6 +51,8 @@ def measure_image(path: str | os.PathLike[str] | HeldFile) -> tuple[int, int, in
 
 def read_image(path: str | os.PathLike[str] | HeldFile) -> npt.NDArray[np.uint8]:
     """One image, upright: [H, W] where it is grey, else [H, W, 3]."""
+    from PIL import Image
+
     path = path if isinstance(path, HeldFile) else Path(path)
     with _opened(path) as image:
         height, width, channels = _measure(path, image)
@@ -58,7 +61,7 @@ def read_image(path: str | os.PathLike[str] | HeldFile) -> npt.NDArray[np.uint8]
         image.load()
         check_pixels(path, image, colours)
         if turned in TURNS and image.format != "TIFF":  # Pillow has turned those
-            image = image.transpose(_method(turned))
+            image = image.transpose(Image.Transpose[TURNS[turned]])
         check_opaque(path, image)
         pixels = np.array(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
     if pixels.shape[:2] != (height, width):
@@ -81,12 +84,6 @@ def _measure(path: ImageFile, image: Any) -> tuple[int, int, int]:
     return int(height), int(width), 1 if is_grey(image) else 3
 
 
-def _method(turned: int) -> Any:
-    from PIL import Image
-
-    return Image.Transpose[TURNS[turned]]
-
-
 @contextmanager
 def _opened(path: ImageFile) -> Iterator[Any]:
     from PIL import Image
@@ -104,8 +101,9 @@ def _opened(path: ImageFile) -> Iterator[Any]:
     except (
         Exception
     ) as error:  # decoders raise whatever the damage makes of them: struct.error, KeyError, SyntaxError …
-        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise UnreadableFileError(f"{path}: not a readable image ({line}). Remove or repair it.") from error
+        raise UnreadableFileError(
+            f"{path}: not a readable image ({first_line(error)}). Remove or repair it."
+        ) from error
 
 
 def _check_size(path: ImageFile, image: Any) -> None:

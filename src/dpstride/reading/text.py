@@ -30,5 +30,10 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(one_line, text.split("\n")))
 
 
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The first line of an error's message, or the name of its kind where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:most]
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -34,20 +34,14 @@ def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | P
 
 
 def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> list[Path]:
-    """Save what ``draw`` draws, as ``path``.svg and .png."""
+    """Save what ``draw`` draws, as ``path``.svg and .png; the same figure is the same file."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     draw(figure)
-    return write_figure(figure, path)
-
-
-def write_figure(figure: Any, path: Path) -> list[Path]:
-    """A matplotlib figure as ``path``.svg and .png; the same figure is the same file."""
-    from matplotlib import rc_context
-
     files = [path.with_suffix(suffix) for suffix in (".svg", ".png")]
     with rc_context({"svg.hashsalt": path.name}):
         for target in files:

@@ -10,7 +10,7 @@ from typing import Any
 from ..reading.documents import document_of
 from ..reading.types import check_types
 from ..runs.writing import write_json
-from .figures import write_figure
+from .figures import save_figure
 
 FORMAT = "dpstride-front-1"
 NAME = "front.json"
@@ -68,12 +68,9 @@ class Front:
 
     def draw(self, folder: str | Path) -> list[Path]:
         """Write front.svg and front.png; the path of each budget that λ takes is filled."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        return save_figure(Path(folder) / "front", (6.4, 4.0), lambda figure: self._draw(figure.add_subplot()))
 
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
+    def _draw(self, axes: Any) -> None:
         for row, (budget, points) in enumerate(self.budgets.items()):
             style: dict[str, Any] = {"color": COLOURS[row % len(COLOURS)], "marker": MARKERS[row % len(MARKERS)]}
             costs, bpd = [point.trajectory_cost for point in points], [point.heldout_bpd for point in points]
@@ -87,4 +84,3 @@ class Front:
         axes.set_title(f"What each budget can have; filled: λ = {self.weight:g}", fontsize=10)
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-        return write_figure(figure, Path(folder) / "front")

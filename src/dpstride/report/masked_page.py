@@ -23,7 +23,7 @@ from ..reading.limits import UnreadableFileError
 from ..reading.text import printable
 from ..runs.record import Run
 from ..runs.writing import write_text
-from .page.document import TEXT, columns, path_masks
+from .page.document import TEXT, columns, path_masks, told
 from .page.pack import pack
 from .page.write import NAME, Layout, page_text
 
@@ -120,9 +120,9 @@ def masked_document(saved: SavedMasked) -> dict[str, Any]:
         "profile": _profile(saved.heldout),
         "exact": saved.heldout.equal,
         "steps": None,
-        "facts": [[name, printable(value, 2 * TEXT)] for name, value in _facts(saved)],
+        "facts": told(_facts(saved)),
         "warnings": [printable(text, 2 * TEXT) for text in comparison.warnings],
-        "provenance": [[name, printable(value, 2 * TEXT)] for name, value in _provenance(saved) if value is not None],
+        "provenance": told(_provenance(saved)),
         "command": None if saved.run is None else printable(saved.run.command, 10 * TEXT),
     }
 

@@ -23,7 +23,7 @@ from ..runs.folder import RACE, RECORD, SCHEDULES
 from ..runs.record import Run
 from ..runs.writing import write_text
 from ..schedule import ScheduleSet
-from .page.document import TEXT, facts_of, noise_grid, path_masks
+from .page.document import TEXT, facts_of, noise_grid, path_masks, told
 from .page.pack import pack
 from .page.pictures import grid_picture
 from .page.write import NAME, Layout, page_text
@@ -117,9 +117,9 @@ def race_document(saved: SavedRace) -> dict[str, Any]:
             *(_heat(heat, race.scale, "Polish of the winner of ") for heat in race.polished),
         ],
         "spent": [[SPENT.get(part, printable(part, TEXT)), count] for part, count in race.evaluations.items()],
-        "facts": [[name, printable(value, 2 * TEXT)] for name, value in _facts(saved)],
+        "facts": told(_facts(saved)),
         "warnings": [printable(text, 2 * TEXT) for text in race.findings],
-        "provenance": [[name, printable(value, 2 * TEXT)] for name, value in _provenance(saved) if value is not None],
+        "provenance": told(_provenance(saved)),
         "command": None if saved.run is None else printable(saved.run.command, 10 * TEXT),
     }
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from .extras import require
 from .identity import check_identity
 from .launched import launch_size
 from .serving import served
@@ -251,18 +252,13 @@ def join() -> Workers:
     """Join the other processes of ``torchrun`` or ``accelerate launch``, if there are any, and be one of `current`."""
     global _joined
     if launch_size() > 1 and _joined.size == 1:
-        try:
-            from accelerate import PartialState
-        except ImportError as error:
-            raise ImportError(
-                "Several processes need Hugging Face accelerate; install it with pip install 'dpstride[workers]'."
-            ) from error
+        accelerate = require("accelerate", "Several processes need Hugging Face accelerate", "workers", ImportError)
         import torch
         from torch import distributed
         from torch.distributed.distributed_c10d import _get_default_store
 
         # accelerate takes processors for the devices only when it is told to.
-        state = PartialState(cpu=not (torch.cuda.is_available() or torch.xpu.is_available()))
+        state = accelerate.PartialState(cpu=not (torch.cuda.is_available() or torch.xpu.is_available()))
         # Results are in main memory, whatever the devices talk by.
         group = None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
         _joined = Workers(

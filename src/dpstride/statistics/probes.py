@@ -51,28 +51,12 @@ class Probed:
     slack: float
 
 
-class Grid(Protocol):
-    """A process as the probes see it."""
-
-    @property
-    def T(self) -> int:
-        """Number of grid steps."""
-
-
 class Model(Protocol):
     """A model as the probes see it: a `Denoiser`, or whatever else responds at grid indices."""
 
-    @property
-    def process(self) -> Grid:
-        """Its grid."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where its network lives."""
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Precision of its network."""
+    process: Any  # its grid, of T steps
+    device: torch.device
+    dtype: torch.dtype | None  # precision of its network
 
     @property
     def autocast_now(self) -> torch.dtype | None:

@@ -6,29 +6,39 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from ..denoiser import Denoiser
 from ..evaluate.ablation import REPEATS, ablate
 from ..evaluate.comparison import Comparison, compare, usual_budgets
+from ..evaluate.features.extractor import FeatureExtractor
 from ..evaluate.frechet import too_few
+from ..evaluate.sampling import Chain
+from ..evaluate.stream import (
+    Conditioning,
+    ImageFeatures,
+    Pictures,
+    check_features,
+    identity_of_samples,
+    image_features,
+    sample_features,
+)
 from ..options import BEST, COMPARED_STRIDES, DEFAULT_DECODER, DEFAULT_SAMPLER, CostOptions, Sampler
 from ..pipeline import schedules_from
 from ..runs.bars import progress_bar
+from ..runs.execution import Execution
+from ..runs.workers import current
 from ..schedule import ScheduleSet
+from ..statistics.artefact import Statistics
+from ..statistics.data import Samples
+from ..statistics.estimate import estimate_samples
 from .agreement import agree
 from .plan import ALL, Plan, Point, choosing_steps, schedule_of
 from .results import Distance, StudyResults
 from .ruler import Ruler
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..denoiser import Denoiser
-    from ..evaluate.features.extractor import FeatureExtractor
-    from ..evaluate.sampling import Chain
-    from ..evaluate.stream import ImageFeatures, Pictures
-    from ..statistics.artefact import Statistics
-    from ..statistics.data import Samples
 
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 KEEP = 64  # images of each path
@@ -82,8 +92,6 @@ class Study:
         self, folder: str | Path, say: Callable[[str], None] = lambda text: None, progress: bool = True
     ) -> StudyResults | None:
         """Do, or go on with, every experiment in ``folder`` and write results.json; None in helping processes."""
-        from ..runs.workers import current
-
         output = Path(folder)
         main = current().main
         if main:
@@ -144,9 +152,6 @@ class Study:
         return StudyResults.load(output / "results.json")  # to six digits, as whoever reads the file has them
 
     def _estimate(self, path: Path, data: Samples, seed: int, progress: bool, say: Callable[[str], None]) -> Statistics:
-        from ..runs.execution import Execution
-        from ..statistics.estimate import estimate_samples
-
         indices = choosing_steps(self.denoiser.process) if data is self.choosing else None
         start = time.monotonic()
         how = Execution(seed, self.batch_size, progress, path, skip_nonfinite=self.skip_nonfinite)
@@ -218,8 +223,6 @@ class Study:
 
     def _real(self, images: Tensor | None, path: Path, progress: bool) -> ImageFeatures | None:
         """Features of real images; where none are asked for, some images to look at."""
-        from ..evaluate.stream import image_features
-
         if images is None:
             return None
         if self.extractor is None:
@@ -228,8 +231,6 @@ class Study:
             return image_features(images, self.extractor or no_features(), path, keep=KEEP, update=_Count(bar))
 
     def _chain(self, point: Point, schedules: ScheduleSet) -> Chain:
-        from ..evaluate.sampling import Chain
-
         return Chain.along(
             self.denoiser, schedule_of(point, schedules), seed=self.seed, sampler=self.sampler, eta=self.eta
         )
@@ -237,15 +238,11 @@ class Study:
     @property
     def _pictures(self) -> Pictures:
         """Images have the range of the data, or what decoders give."""
-        from ..evaluate.stream import Pictures
-
         data_range = self.choosing.data_range
         return Pictures(KEEP, self.decode, (data_range.low, data_range.high) if self.decode is None else (-1.0, 1.0))
 
     def _check(self, folder: Path, schedules: ScheduleSet) -> None:
         """Refuse a folder with samples of other work before anything in it is written anew."""
-        from ..evaluate.stream import Conditioning, check_features, identity_of_samples
-
         conditioning = Conditioning.of(self.choosing, 1)
         for point in self.plan.points:
             if (path := folder / f"{point.name}.safetensors").is_file():
@@ -255,8 +252,6 @@ class Study:
     def _draw(
         self, point: Point, schedules: ScheduleSet, folder: Path, update: Callable[[int], None]
     ) -> ImageFeatures | None:
-        from ..evaluate.stream import Conditioning, sample_features
-
         return sample_features(
             self._chain(point, schedules),
             self.extractor or no_features(),
@@ -282,8 +277,4 @@ class _Count:
 
 def no_features() -> FeatureExtractor:
     """For samples that are only looked at."""
-    import torch
-
-    from ..evaluate.features.extractor import FeatureExtractor
-
     return FeatureExtractor("none", "no distance", 1, "none", function=lambda images: torch.zeros(len(images), 1))

@@ -80,9 +80,8 @@ def images_command(
       dpstride train hybrid -o runs/mine --data photos/ --flip --steps 50000 --cooldown 5000
     """
     from dpstride.runs.entries import check_apart
-    from dpstride.training.checkpoint import load_checkpoint
     from dpstride.training.images import read_images
-    from dpstride.training.loop import run_folder
+    from dpstride.training.loop import export_last
     from dpstride.training.scalars import check_tensorboard
     from dpstride.training.settings import TrainingSettings
     from dpstride.training.train import Run, train
@@ -107,25 +106,11 @@ def images_command(
         command = typed_command(click.get_current_context())
         if not quiet:
             click.echo(_plan(kept, followed, settings, data), err=True)
+        given: dict[str, Any] = {"held_out": followed, "warm_start": warm_start, "command": command}
         if export_only:
-            with run_folder(output):
-                if (found := load_checkpoint(output)) is not None:
-                    settings = replace(settings, steps=found["settings"]["steps"])
-                run = Run(kept, output, settings, held_out=followed, warm_start=warm_start, command=command)
-                if run.step == 0:
-                    raise ValueError(f"{output} holds no checkpoint to export. Train first.")
-                folder = run.finish()
+            folder = export_last(output, lambda steps: Run(kept, output, replace(settings, steps=steps), **given))
         else:
-            folder = train(
-                kept,
-                output,
-                settings,
-                held_out=followed,
-                warm_start=warm_start,
-                command=command,
-                **shown(quiet, settings.steps),
-                tensorboard=tensorboard,
-            )
+            folder = train(kept, output, settings, **given, **shown(quiet, settings.steps), tensorboard=tensorboard)
     print_result(folder, output, as_json)
 
 

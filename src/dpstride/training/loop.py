@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from dpstride.reading.limits import UnreadableFileError
+from dpstride.reading.text import first_line
 from dpstride.runs.entries import check_entries
 from dpstride.runs.lock import Lock
 from dpstride.runs.writing import remove_leftovers, write_json
-from dpstride.training.checkpoint import DAMAGED, FILE
+from dpstride.training.checkpoint import DAMAGED, FILE, load_checkpoint
 from dpstride.training.curve import draw_loss_curve
 from dpstride.training.scalars import FOLDER, require_tensorboard, scalars_of
 from dpstride.training.settings import LoopSettings, learning_rate_at
@@ -124,6 +125,15 @@ def run_folder(folder: Path) -> Iterator[None]:
         yield
 
 
+def export_last(folder: Path, run_of: Callable[[int], TrainingRun]) -> Path:
+    """Write the network of the last checkpoint as it is, of the run with as many steps as it was meant to have."""
+    with run_folder(folder):
+        found = load_checkpoint(folder)
+        if found is None or found["step"] == 0:
+            raise ValueError(f"{folder} holds no checkpoint to export. Train first.")
+        return run_of(found["settings"]["steps"]).finish()
+
+
 def advance(run: TrainingRun, pace: Pace) -> None:
     """Advance a run to its end, or where the pace says, with records of its loss and checkpoints on the way."""
     from tqdm import tqdm
@@ -216,8 +226,7 @@ def restore(run: TrainingRun, state: dict[str, Any], path: Path, more: Callable[
         torch.set_rng_state(state["rng"])
         more()
     except Exception as error:  # torch's loaders fail in many ways on a state of another network or none
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UnreadableFileError(f"{path}: does not fit this run ({line}). {DAMAGED}") from error
+        raise UnreadableFileError(f"{path}: does not fit this run ({first_line(error)}). {DAMAGED}") from error
     run.step, run.seconds, run.log, run.recent = state["step"], state["seconds"], state["log"], state["recent"]
     if run.step > run.settings.steps:
         raise ValueError(

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dpstride.runs.extras import require
 from dpstride.runs.lock import ProgressError
 
 FOLDER = "tensorboard"
@@ -19,14 +20,8 @@ FOLDER = "tensorboard"
 
 def require_tensorboard() -> Any:
     """The writer of event files, or an error that says what to install."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError(
-            f"Scalars for TensorBoard need the package tensorboard, which is not installed ({error}). Install it with "
-            'pip install "dpstride[tensorboard]", or train without --tensorboard.'
-        ) from error
-    return SummaryWriter
+    needed, instead = "Scalars for TensorBoard need the package tensorboard", ", or train without --tensorboard"
+    return require("torch.utils.tensorboard", needed, "tensorboard", instead=instead).SummaryWriter
 
 
 def check_tensorboard(asked: bool, export_only: bool) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from dpstride.runs.extras import require
 
 
 def diffusers() -> Any:
     """The diffusers package, imported when first needed (it takes seconds)."""
-    try:
-        return import_module("diffusers")
-    except ImportError as error:
-        raise ImportError("The zoo and training need diffusers: pip install 'dpstride[diffusers]'.") from error
+    return require("diffusers", "The zoo and training need diffusers", "diffusers", ImportError)

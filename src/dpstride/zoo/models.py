@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpstride.options import MODEL_VARIANCES
 from dpstride.reading.documents import read_json_object
 from dpstride.reading.limits import UnreadableFileError
+from dpstride.reading.text import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -102,13 +103,11 @@ def load_unet(folder: Path) -> Any:
             unet = unet.float()
             unet.register_to_config(_name_or_path=str(folder))
             return unet
-    except UnsupportedModelError:
-        raise
-    except ImportError:
+    except (UnsupportedModelError, ImportError):
         raise
     except Exception as error:  # diffusers raises whatever a wrong config makes of it
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        raise UnreadableFileError(f"{folder}: diffusers could not load it ({line}). Export the model again.") from error
+        why = first_line(error, 300)
+        raise UnreadableFileError(f"{folder}: diffusers could not load it ({why}). Export the model again.") from error
 
 
 def process_of(facts: dict[str, Any]) -> ForwardProcess:

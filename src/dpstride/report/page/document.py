@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from ...evaluate.comparison import NEGLIGIBLE, STRIDES, VISIBLE
 from ...evaluate.purpose import caveat
 from ...integrations.export import sigmas
 from ...objectives.step_costs import CostTable
+from ...paths import finite
 from ...process import ForwardProcess
 from ...reading.text import printable
-from ...schedule import Schedule, ScheduleSet
+from ...schedule import Schedule
 from ...study.plan import choosing_steps
 from ...study.results import Distance, StudyResults
 from ..front import Front
@@ -187,6 +188,11 @@ def _span(values: npt.NDArray[np.float64]) -> tuple[float, float]:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
+def told(rows: Iterable[Sequence[Any]]) -> list[list[str]]:
+    """Names with what is said under each, as text that may be shown; without those of which nothing is known."""
+    return [[name, printable(value, 2 * TEXT)] for name, value in rows if value is not None]
+
+
 def _facts(saved: Saved) -> list[list[str]]:
     """Facts that a reader asks for first: the model, the data, the samples used, the uncertainty."""
     comparison, process, run = saved.comparison, saved.schedules.process, saved.run
@@ -201,12 +207,12 @@ def _facts(saved: Saved) -> list[list[str]]:
     ]
     if saved.adaptive is not None:
         facts.append(["Spent, and how near to the best", saved.adaptive.sentence()])
-    return [[name, printable(value, 2 * TEXT)] for name, value in facts]
+    return told(facts)
 
 
 def _provenance(saved: Saved) -> list[list[str]]:
     comparison, schedules, run = saved.comparison, saved.schedules, saved.run
-    chosen = schedules.provenance.get("data")
+    chosen, version = schedules.provenance.get("data"), schedules.provenance.get("version")
     rows: list[tuple[str, Any]] = [
         ("Model", comparison.model.get("name")),
         ("Model as named", None if run is None else run.model),
@@ -220,14 +226,9 @@ def _provenance(saved: Saved) -> list[list[str]]:
         ("Options", ", ".join(f"{name} {value}" for name, value in comparison.options.items())),
         ("Clipping of x̂₀", comparison.model.get("clip") or "none"),
         ("Versions", None if run is None else ", ".join(f"{name} {version}" for name, version in run.versions.items())),
-        ("Statistics written by", _version(schedules)),
+        ("Statistics written by", None if version is None else f"dpstride {version}"),
     ]
-    return [[name, printable(value, 2 * TEXT)] for name, value in rows if value is not None]
-
-
-def _version(schedules: ScheduleSet) -> str | None:
-    version = schedules.provenance.get("version")
-    return None if version is None else f"dpstride {version}"
+    return told(rows)
 
 
 # --- what only the mixed objective has ---------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def _ablation(study: StudyResults) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[float]) -> list[float | None]:
-    return [_finite(number) for number in (sum(values) / len(values), min(values), max(values))]
+    return [finite(number) for number in (sum(values) / len(values), min(values), max(values))]
 
 
 def _distances(study: StudyResults) -> dict[str, Any]:
@@ -297,12 +298,8 @@ def _point(distance: Distance) -> dict[str, Any]:
         "stride": printable(distance.stride, TEXT),
         "budget": distance.budget,
         "samples": distance.samples,
-        "frechet": _finite(distance.frechet),
-        "kernel": _finite(distance.kernel),
-        "kernelError": _finite(distance.kernel_standard_error),
-        "bpd": _finite(distance.bpd),
+        "frechet": finite(distance.frechet),
+        "kernel": finite(distance.kernel),
+        "kernelError": finite(distance.kernel_standard_error),
+        "bpd": finite(distance.bpd),
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)

@@ -62,19 +62,9 @@ def masked_command(
         architecture = Architecture(length, width, layers, heads)
         settings = MaskedTrainingSettings(architecture=architecture, **options)
         command = typed_command(click.get_current_context())
-        folder = (
-            export_masked(read_text(data), output, settings, command=command)
-            if export_only
-            else train_masked(
-                read_text(data),
-                output,
-                settings,
-                command=command,
-                pace=replace(
-                    PACE,
-                    **shown(quiet, settings.steps),
-                    tensorboard=tensorboard,
-                ),
-            )
-        )
+        if export_only:
+            folder = export_masked(read_text(data), output, settings, command=command)
+        else:
+            pace = replace(PACE, **shown(quiet, settings.steps), tensorboard=tensorboard)
+            folder = train_masked(read_text(data), output, settings, command=command, pace=pace)
     print_result(folder, output, as_json)

@@ -25,6 +25,7 @@ from dpstride.training.loop import (
     TrainingRun,
     advance,
     descend,
+    export_last,
     generator_of,
     record,
     restore,
@@ -64,14 +65,8 @@ def export_masked(
     text: str, folder: str | Path, settings: MaskedTrainingSettings | None = None, *, command: str | None = None
 ) -> Path:
     """Save the network of the last checkpoint as it is, without training further, and return its folder."""
-    settings, folder = settings or MaskedTrainingSettings(), Path(folder)
-    with run_folder(folder):
-        if (found := load_checkpoint(folder)) is not None:
-            settings = replace(settings, steps=found["settings"]["steps"])
-        run = MaskedRun(text, folder, settings, command)
-        if run.step == 0:
-            raise ValueError(f"{folder} holds no checkpoint to export. Train first.")
-        return run.finish()
+    chosen, home = settings or MaskedTrainingSettings(), Path(folder)
+    return export_last(home, lambda steps: MaskedRun(text, home, replace(chosen, steps=steps), command))
 
 
 class MaskedRun(TrainingRun):
@@ -85,7 +80,8 @@ class MaskedRun(TrainingRun):
         network = CharacterTransformer(settings.architecture)
         optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=0.01)
         super().__init__(folder, settings, network, optimiser, command=command)
-        self._restore()
+        if (state := load_checkpoint(folder, self.identity())) is not None:
+            restore(self, state, folder / FILE)
 
     def advance(self) -> None:
         """One optimiser step."""
@@ -151,12 +147,7 @@ class MaskedRun(TrainingRun):
         """Settings that must be the same for a checkpoint to be continued."""
         settings = asdict(self.settings)
         sizes = settings.pop("architecture")
-        return {**settings, **sizes, "objective": "masked", "text": _digest(self.ids)}
-
-    def _restore(self) -> None:
-        state = load_checkpoint(self.folder, self.identity())
-        if state is not None:
-            restore(self, state, self.folder / FILE)
+        return {**settings, **sizes, "objective": "masked", "text": hashlib.sha256(self.ids.tobytes()).hexdigest()[:16]}
 
 
 def masked_losses(network: Callable[[Tensor], Tensor], tokens: Tensor, masked: Tensor) -> Tensor:
@@ -164,7 +155,3 @@ def masked_losses(network: Callable[[Tensor], Tensor], tokens: Tensor, masked: T
     logits = network(torch.where(masked, MASK, tokens))
     nats = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none")
     return (nats.reshape(tokens.shape) * masked).sum(dim=1) / masked.sum(dim=1)
-
-
-def _digest(ids: Ids) -> str:
-    return hashlib.sha256(ids.tobytes()).hexdigest()[:16]

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from .terms import NoisedBatch, Setting, squared_error
-
-
-def losses(output: Tensor, batch: NoisedBatch) -> Tensor:
-    """Mean square of the velocity's error."""
-    return squared_error(output, batch.eps - batch.x0)
-
+from .terms import Setting, squared_error
 
 SETTING = Setting(
     title="rectified flow: squared error of ε − x_0 at t uniform on (0, 1)",
@@ -19,5 +11,5 @@ SETTING = Setting(
     kind="continuous",
     process="rectified_flow",
     T=1000,
-    losses=losses,
+    losses=lambda output, batch: squared_error(output, batch.eps - batch.x0),
 )

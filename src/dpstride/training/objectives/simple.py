@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from .terms import NoisedBatch, Setting, squared_error
-
-
-def losses(output: Tensor, batch: NoisedBatch) -> Tensor:
-    """Mean square of ε − ε̂."""
-    return squared_error(output, batch.eps)
-
+from .terms import Setting, squared_error
 
 SETTING = Setting(
     title="L_simple (Ho et al. 2020)",
@@ -19,5 +11,5 @@ SETTING = Setting(
     kind="discrete",
     process="linear",
     T=1000,
-    losses=losses,
+    losses=lambda output, batch: squared_error(output, batch.eps),
 )
