@@ -18,8 +18,7 @@ from dpstride import options, samplers
 from dpstride.decoders import find as find_decoder
 from dpstride.fitted import Fitted
 from dpstride.training import objectives
-from dpstride.variances import Errors, Steps
-from dpstride.variances import find as find_variance
+from dpstride.variances import Errors, Steps, find as find_variance
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))

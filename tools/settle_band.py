@@ -17,8 +17,17 @@ from pathlib import Path
 
 import torch
 
-from dpstride import Band, Denoiser, Schedule, Statistics, estimate_adaptively, even_stride, frechet_distance, zoo
-from dpstride import schedules_from as schedules_of
+from dpstride import (
+    Band,
+    Denoiser,
+    Schedule,
+    Statistics,
+    estimate_adaptively,
+    even_stride,
+    frechet_distance,
+    schedules_from as schedules_of,
+    zoo,
+)
 from dpstride.evaluate.features.extractor import to_levels
 from dpstride.objectives.band import DEFAULT, SamplesPlan
 from dpstride.racing.sampling import BuiltIn

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from dpstride import frechet_distance, kernel_distance

@@ -62,8 +62,7 @@ def memory_limit() -> int:
 
 def fuzz(name: str, files: int, folder: Path, seed_number: int) -> tuple[int, int]:
     import hypothesis
-    from hypothesis import HealthCheck, Phase, given, settings
-    from hypothesis import strategies as st
+    from hypothesis import HealthCheck, Phase, given, settings, strategies as st
     from readers import READERS, restore
 
     reader = READERS[name]

@@ -18,8 +18,7 @@ from harness import Nursery, Run, nursery, survive
 from jobs import COMMANDS, evaluations, left_by
 
 from dpstride.runs.lock import Lock
-from dpstride.statistics.probes import AFTER
-from dpstride.statistics.probes import EVALUATIONS as PROBES
+from dpstride.statistics.probes import AFTER, EVALUATIONS as PROBES
 from dpstride.statistics.spots import OF_UNIT, SPOTS
 from tallies import TRIED, Killed
 

@@ -8,8 +8,7 @@ import math
 import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from joints import JOINTS, Joint, independent, markov
 
 import dpstride

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import HOSTILE, T, formula_statistics, long_grid, rewrite, save_formula
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpstride import ForwardProcess, ScheduleSet, Statistics, UnreadableFileError, elbo_costs, score

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from all_paths import Array, Table, path_cost
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from dpstride.solver import Costs, Solution, recurrence, solve

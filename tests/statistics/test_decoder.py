@@ -9,8 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from numpy.typing import NDArray
 
 from dpstride.statistics.artefact import DataRange

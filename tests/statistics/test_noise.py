@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dpstride.statistics.noise import standard_normal
 

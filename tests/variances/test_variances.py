@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dpstride
 from dpstride import Denoiser, ForwardProcess, Statistics, elbo_costs, estimate

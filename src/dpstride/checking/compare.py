@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import trapezoid
 from scipy.interpolate import PchipInterpolator
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.stats import norm, t as student
 
 from .description import Array
 from .measure import Indices, Measured

@@ -12,9 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..options import DECODERS as DECODER_NAMES
-from ..options import DEFAULT_DECODER
-from ..options import VARIANCES as VARIANCE_NAMES
+from ..options import DECODERS as DECODER_NAMES, DEFAULT_DECODER, VARIANCES as VARIANCE_NAMES
 
 VARIANCES = click.Choice(VARIANCE_NAMES)
 MADE_FROM_OUTPUT = 40  # bytes that temporary and neighbouring files add to the name of an output

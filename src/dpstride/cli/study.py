@@ -10,8 +10,7 @@ import click
 
 from ..finding.expected import seconds_of_features, seconds_to_estimate, seconds_to_sample
 from ..finding.inputs import Asked, read_data, shared_note, split
-from ..finding.job import HELDOUT as HELDOUT_FILE
-from ..finding.job import STATISTICS, Request, check_costs, notes_of
+from ..finding.job import HELDOUT as HELDOUT_FILE, STATISTICS, Request, check_costs, notes_of
 from ..options import DEFAULT_OBJECTIVE, DEFAULT_SAMPLER, SAMPLERS
 from ..pipeline import cost_options
 from ..runs.folder import RECORD, Needed, begin

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..options import SAMPLES_VARIANCE
 from ..runs.execution import Execution
 from . import elbo
-from .elbo import evaluations as evaluations
-from .elbo import needed as needed
-from .elbo import noises as noises
-from .elbo import on_grid as on_grid
+from .elbo import evaluations as evaluations, needed as needed, noises as noises, on_grid as on_grid
 from .job import Found, Job, Request
 
 if TYPE_CHECKING:

@@ -11,8 +11,10 @@ import inspect
 from typing import Any
 
 import torch
-from diffusers import ModelMixin as ModelMixin  # diffusers looks it up in this module to know what the class is
-from diffusers import UNet2DModel
+from diffusers import (
+    ModelMixin as ModelMixin,  # diffusers looks it up in this module to know what the class is
+    UNet2DModel,
+)
 from diffusers.models.attention_processor import Attention
 
 

@@ -29,18 +29,19 @@ from ..statistics.probes import probe_on_noise
 from ..strides import even_stride
 from .arena import Arena
 from .candidates import FAMILY, RHOS, Candidate, Field, between
-from .finish import OURS, finish
-from .finish import expected as expected_finish
-from .halving import Heat, Purse, counts, race
-from .halving import expected as expected_race
+from .finish import OURS, expected as expected_finish, finish
+from .halving import Heat, Purse, counts, expected as expected_race, race
 from .measure import Features, Measure
 from .outcome import Race
 from .polish import POLISHED, polish, tries
 from .sampling import BuiltIn, Sampling
-from .teacher import FILE as TEACHER
-from .teacher import evaluations as evaluations_of_teacher
-from .teacher import followed, trajectory_paths
-from .teacher import needed as needed_of_teacher
+from .teacher import (
+    FILE as TEACHER,
+    evaluations as evaluations_of_teacher,
+    followed,
+    needed as needed_of_teacher,
+    trajectory_paths,
+)
 from .variance import closest, race_variances, rivals
 from .wish import MOST_REFERENCE, Wish
 
