@@ -51,9 +51,7 @@ OBJECTIVE_FOR: Final[dict[Purpose, Objective]] = {"likelihood": DEFAULT_OBJECTIV
 DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"
 DEFAULT_ORDER: Final[Order] = "random"  # the chain that costs and bits/token are of
-SAMPLES_VARIANCE: Final[Variance] = (
-    "optimal"  # of ancestral steps: closer to real data than any other that was measured
-)
+SAMPLES_VARIANCE: Final[Variance] = "optimal"  # of ancestral steps: closest to real data of all that were measured
 DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
 EULER: Final[dict[str, Sampler]] = {"euler": DEFAULT_ODE_SAMPLER}  # the same method by its other name
 FLOW_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic", "karras")  # beside those of a deterministic sampler

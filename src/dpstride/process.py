@@ -15,7 +15,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .process_rules import check_grid, check_kind, check_labels, check_no_products, check_T, numbers, vector
+from .process_rules import (
+    check_grid,
+    check_inside,
+    check_kind,
+    check_labels,
+    check_no_products,
+    check_T,
+    numbers,
+    vector,
+)
 
 Array = npt.NDArray[np.float64]
 Index = int | npt.NDArray[np.int64]
@@ -66,13 +75,8 @@ class ForwardProcess:
     def from_alpha_bar(cls, alpha_bar: npt.ArrayLike, name: str = "alpha_bar") -> ForwardProcess:
         """Discrete variance-preserving process; ``alpha_bar[i]`` belongs to grid index i + 1 (training step i)."""
         alpha_bar = vector(alpha_bar, "alpha_bar")
-        outside = ~((alpha_bar > 0.0) & (alpha_bar < 1.0))
-        if outside.any():
-            i = int(outside.argmax())
-            raise ValueError(
-                f"alpha_bar must lie strictly between 0 and 1, but alpha_bar[{i}] = {alpha_bar[i]}. The clean point is "
-                "added by dpstride; a process that ends in pure noise (alpha_bar = 0) is made with from_functions."
-            )
+        pure = "a process that ends in pure noise (alpha_bar = 0) is made with from_functions."
+        check_inside(alpha_bar, "alpha_bar", f"The clean point is added by dpstride; {pure}")
         if (rises := np.flatnonzero(np.diff(alpha_bar) >= 0.0)).size:
             i = int(rises[0])
             raise ValueError(
@@ -86,13 +90,7 @@ class ForwardProcess:
         """Discrete variance-preserving process with ``alpha_bar[i] = prod over j <= i of (1 - betas[j])``."""
         betas = vector(betas, "betas")
         check_no_products(betas)
-        outside = ~((betas > 0.0) & (betas < 1.0))
-        if outside.any():
-            i = int(outside.argmax())
-            raise ValueError(
-                f"betas must lie strictly between 0 and 1, but betas[{i}] = {betas[i]}. A process that ends in pure "
-                "noise (beta = 1) is made with from_functions."
-            )
+        check_inside(betas, "betas", "A process that ends in pure noise (beta = 1) is made with from_functions.")
         log_alpha_bar = np.cumsum(np.log1p(-betas))
         if np.exp(log_alpha_bar[-1]) == 0.0:
             raise ValueError("betas are so large that alpha_bar underflows to 0; use fewer or smaller betas.")

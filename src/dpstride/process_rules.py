@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .reading.text import printable
+from .runs.numbers import whole_number
 
 if TYPE_CHECKING:
     from .process import ForwardProcess
@@ -120,8 +121,14 @@ def vector(values: npt.ArrayLike, name: str) -> Array:
 
 def check_T(T: int) -> None:
     """A number of steps."""
-    if isinstance(T, bool) or not isinstance(T, (int, np.integer)) or T < 1:
-        raise ValueError(f"T must be a whole number of steps, at least 1, not {T!r}.")
+    whole_number(T, "T must be a whole number of steps, at least 1")
+
+
+def check_inside(values: Array, name: str, remedy: str) -> None:
+    """Refuse numbers that do not lie strictly between 0 and 1."""
+    if (outside := ~((values > 0.0) & (values < 1.0))).any():
+        i = int(outside.argmax())
+        raise ValueError(f"{name} must lie strictly between 0 and 1, but {name}[{i}] = {values[i]}. {remedy}")
 
 
 def check_no_products(betas: Array) -> None:

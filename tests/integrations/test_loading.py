@@ -73,7 +73,7 @@ def test_without_diffusers_the_core_works_and_the_error_says_what_to_install(tmp
     (tmp_path / "model_index.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "diffusers", None)
     for text in (tmp_path, "owner/name", tmp_path / "ema.pt"):
-        with pytest.raises(UnsupportedModelError, match=r"pip install 'dpstride\[diffusers\]'"):
+        with pytest.raises(UnsupportedModelError, match=r'pip install "dpstride\[diffusers\]"'):
             load_model(text)
     process = dpstride.ForwardProcess.cosine(20)
     denoiser = dpstride.Denoiser(lambda x, t: 0 * x, process, predicts="x0")

@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from ..reading.text import one_line, printable_lines
+from .options import running
 
 # What a line begins with, and how that (or the whole line) is drawn.
 LABELS: dict[str, dict[str, Any]] = {
@@ -87,8 +88,9 @@ def _coloured(line: str) -> str:
     return line
 
 
-def duration(seconds: float) -> str:
-    """Seconds in words."""
+def expected_time(seconds: float) -> str:
+    """Expected time in words; a network is compiled only once it has been called often, so the timed calls are slower ones."""
+    words = f"{seconds / 60.0:.0f} minutes" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} hours"
     if seconds < 90.0:
-        return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
-    return f"{seconds / 60.0:.0f} minutes" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} hours"
+        words = "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
+    return f"about {words}" + (", less once it is compiled" if running().get("compile") else "")

@@ -11,8 +11,7 @@ import click
 from ..finding.inputs import DEFAULT_SAMPLES
 from ..options import SAMPLES, Objective, Purpose
 from .claim import claims_folder
-from .console import emit, printer
-from .expected import in_words
+from .console import emit, expected_time, printer
 from .inputs import load_any
 from .objectives import check_objective, objective, objective_of
 from .options import (
@@ -166,5 +165,5 @@ def say_expected(job: Job, as_json: bool) -> None:
     emit(
         as_json,
         result,
-        f"Would make {about}{evaluations:,} network evaluations besides the probes, {in_words(expected)}.",
+        f"Would make {about}{evaluations:,} network evaluations besides the probes, {expected_time(expected)}.",
     )

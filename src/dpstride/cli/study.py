@@ -15,8 +15,7 @@ from ..options import DEFAULT_OBJECTIVE, DEFAULT_SAMPLER, SAMPLERS
 from ..pipeline import cost_options
 from ..runs.folder import RECORD, Needed, begin
 from .claim import claims_folder
-from .console import emit, printer
-from .expected import in_words
+from .console import emit, expected_time, printer
 from .inputs import load_model
 from .options import (
     Real,
@@ -158,10 +157,12 @@ def study_command(
             "samples": {point.name: point.samples for point in study.plan.points},
         }
         emit(
-            as_json, result, f"Would make {evaluations:,} network evaluations besides the probes, {in_words(expected)}."
+            as_json,
+            result,
+            f"Would make {evaluations:,} network evaluations besides the probes, {expected_time(expected)}.",
         )
         return
-    say(f"In all {evaluations:,} network evaluations, {in_words(expected)}, if nothing is there yet.")
+    say(f"In all {evaluations:,} network evaluations, {expected_time(expected)}, if nothing is there yet.")
     results = replace(study, run_id=run.id).run(output, say, progress=not quiet)
     if results is None:  # a helping process of a launch
         return

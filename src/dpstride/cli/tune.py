@@ -11,8 +11,7 @@ import click
 from ..finding.expected import seconds_to_sample
 from ..options import DEFAULT_ODE_SAMPLER, EULER, SAMPLERS
 from .claim import claims_folder
-from .console import emit, printer
-from .expected import in_words
+from .console import emit, expected_time, printer
 from .inputs import load_model
 from .options import (
     VARIANCES,
@@ -182,7 +181,7 @@ def tune_command(
         raced, final = event.expected()
         expected = seconds_to_sample(loaded.denoiser, batch_size) * (raced + final)
         result = {"race": raced, "finish": final, "seconds": expected}
-        emit(as_json, result, f"{event.plan()}\nWould take {in_words(expected)} besides the statistics.")
+        emit(as_json, result, f"{event.plan()}\nWould take {expected_time(expected)} besides the statistics.")
         return
     found = event.run(overwrite)
     text = f"{found}\n\nWritten: {', '.join(str(path) for path in found.files)}"

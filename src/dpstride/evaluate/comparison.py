@@ -20,7 +20,7 @@ from ..options import BEST, COMPARED_STRIDES, CostOptions
 from ..reading.documents import document_of
 from ..reading.types import check_types
 from ..runs.arguments import check_kinds
-from ..runs.writing import write_json
+from ..runs.writing import without_nan, write_json
 from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
 from ..strides import find
@@ -91,11 +91,11 @@ class Comparison:
                 "This model describes held-out data worse than no model at all, so no number of steps is enough "
                 f"({least[0]:.3f} ± {least[1]:.3f} bits/dim at best; storing the values as they are takes {self.raw:g})."
             )
-        reference, name, where = (most, f"all {largest:,}" if largest == self.T else _steps(largest), "")
+        reference, name, where = (most, f"all {largest:,}" if largest == self.T else in_steps(largest), "")
         if least[0] < most[0] - NEGLIGIBLE:
-            reference, name, where = least, "the least of any budget", f" at {_steps(best)}"
+            reference, name, where = least, "the least of any budget", f" at {in_steps(best)}"
         return (
-            f"{_steps(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/dim of {name} on held-out data "
+            f"{in_steps(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/dim of {name} on held-out data "
             f"({few[0]:.3f} ± {few[1]:.3f} against {reference[0]:.3f} ± {reference[1]:.3f}{where})."
         )
 
@@ -112,8 +112,7 @@ class Comparison:
 
     def save(self, path: str | Path) -> None:
         """Write as JSON."""
-        document = {"format": FORMAT, **asdict(self)}
-        write_json(path, _finite(document))
+        write_json(path, without_nan({"format": FORMAT, **asdict(self)}))
 
     @classmethod
     def load(cls, path: str | Path) -> Comparison:
@@ -286,7 +285,7 @@ def _warnings(
         near = min(K for K, (bpd, _) in curves[BEST].items() if bpd <= least + NEGLIGIBLE)
         within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
         found.append(
-            f"More steps hurt here: {_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
+            f"More steps hurt here: {in_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
             f"{best:,}{within}). {_reason(CostOptions.from_dict(schedules.options), clipping)}"
         )
     samples = (int(schedules.provenance["data"]["samples"]), heldout.samples)
@@ -331,17 +330,9 @@ def _reason(options: CostOptions, clipping: str) -> str:
     )
 
 
-def _steps(count: int) -> str:
+def in_steps(count: int) -> str:
+    """A number of steps in words."""
     return "1 step" if count == 1 else f"{count:,} steps"
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: a standard error that one sample cannot give becomes null."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _curve(values: Any, missing: float) -> dict[int, tuple[float, float]]:

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Mapping
 from ..statistics.artefact import BLOCKS
 
 Curve = Mapping[int, tuple[float, float]]
-CHANCE = (
-    3e-5  # of a note where nothing but chance is at work: that of four standard errors, if these were known exactly
-)
+CHANCE = 3e-5  # of a note where nothing but chance is at work: of four standard errors, if these were known exactly
 LEAST = 0.05  # bits/dim; less is no news, whatever the errors
 
 

@@ -8,23 +8,32 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..options import BEST
+from ..adaptive.loop import check_budgets, estimate_adaptively, in_rounds
+from ..adaptive.report import AdaptiveReport
+from ..adaptive.scores import most_indices, refine_scores
+from ..denoiser import Denoiser
+from ..evaluate.comparison import Comparison, compare, shown_paths
+from ..evaluate.purpose import caveat, samples_sentence
+from ..objectives.band import Band, SamplesPlan
+from ..objectives.elbo import fitted_numbers
+from ..options import BEST, CostOptions
+from ..pipeline import cost_options, schedules_from
+from ..report.figures import save_figures
+from ..report.page import write_page
+from ..report.text import comparison_table
 from ..runs.execution import Execution
 from ..runs.folder import COMPARISON, RECORD, SCHEDULES, Needed
+from ..runs.writing import write_text
+from ..schedule import ScheduleSet
+from ..statistics.artefact import Statistics
+from ..statistics.data import Samples
+from ..statistics.estimate import estimate_samples
+from ..statistics.passes import clipping_words
 from .job import HELDOUT, STATISTICS, Found, Job, Request, named, say_skipped
 from .pictures import draw, pictures_evaluations
 from .plain_data import gaussian_bits_per_dim, gaussian_notes, tie_notes
-
-if TYPE_CHECKING:
-    from ..adaptive.report import AdaptiveReport
-    from ..denoiser import Denoiser
-    from ..evaluate.comparison import Comparison
-    from ..objectives.band import Band, SamplesPlan
-    from ..schedule import ScheduleSet
-    from ..statistics.artefact import Statistics
-    from ..statistics.data import Samples
 
 USES: tuple[str, ...] = ("skip_nonfinite",)
 USUAL_TIMES = 20  # that an adaptive estimate evaluates
@@ -42,8 +51,6 @@ def noises(request: Request) -> int | None:
 
 def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:
     """Return the options that results depend on."""
-    from ..pipeline import cost_options
-
     budgets = adaptive_budgets(denoiser, samples, request)
     sparse = {"every_step": True} if budgets is None else {"tolerance": request.tolerance, "budgets": list(budgets)}
     return (
@@ -55,8 +62,6 @@ def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) 
 
 def adaptive_budgets(denoiser: Denoiser, samples: int, request: Request) -> tuple[int, ...] | None:
     """Return the budgets that the tolerance is for; None where every grid index is evaluated."""
-    from ..adaptive.loop import check_budgets
-
     if request.tolerance is None or samples < 2:
         return None
     return check_budgets(request.budgets, denoiser.process.T, request.decoder, request.max_budget)
@@ -75,8 +80,6 @@ def needed(job: Job) -> dict[str, Needed]:
 
 def evaluations(job: Job) -> tuple[int, str]:
     """Count network evaluations; those of an adaptive estimate are about what is usual."""
-    from ..adaptive.scores import most_indices
-
     T, choosing, scoring = job.denoiser.process.T, len(job.choosing), len(job.scoring)
     budgets = adaptive_budgets(job.denoiser, choosing, job.request)
     if budgets is None:
@@ -88,15 +91,6 @@ def evaluations(job: Job) -> tuple[int, str]:
 
 def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
     """Do the work, writing each result as soon as it is there; with a ``plan`` paths are chosen for samples."""
-    from ..evaluate.comparison import compare
-    from ..evaluate.purpose import caveat, samples_sentence
-    from ..pipeline import schedules_from
-    from ..report.figures import save_figures
-    from ..report.page import write_page
-    from ..report.text import comparison_table
-    from ..runs.writing import write_text
-    from ..statistics.passes import clipping_words
-
     output, request = job.output, job.request
     names = (SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)
     files = [output / name for name in names]
@@ -141,8 +135,6 @@ def choosing_statistics(job: Job, band: Band | None = None) -> tuple[Statistics,
 
     The tolerance is in bits/dim, and with a ``band``, for samples, a share of what a path costs.
     """
-    from ..adaptive.loop import estimate_adaptively
-
     budgets = adaptive_budgets(job.denoiser, len(job.choosing), job.request)
     job.doing("Evaluating the network on data that choose the paths")
     if budgets is None or job.request.tolerance is None:
@@ -159,12 +151,6 @@ def choosing_statistics(job: Job, band: Band | None = None) -> tuple[Statistics,
 
 def scoring_statistics(job: Job, schedules: ScheduleSet, report: AdaptiveReport | None) -> Statistics:
     """Return held-out statistics, from as few grid indices as the scores that will be shown need."""
-    from ..adaptive.loop import in_rounds
-    from ..adaptive.scores import most_indices, refine_scores
-    from ..evaluate.comparison import shown_paths
-    from ..objectives.elbo import fitted_numbers
-    from ..options import CostOptions
-
     job.doing("Evaluating the network on held-out data")
     if report is None or len(job.scoring) < 2:
         return estimate_to(job, HELDOUT, job.scoring)
@@ -185,8 +171,6 @@ def scoring_statistics(job: Job, schedules: ScheduleSet, report: AdaptiveReport 
 
 def estimate_to(job: Job, name: str, data: Samples, indices: list[int] | None = None) -> Statistics:
     """Return statistics of ``data``, which are written to the file ``name``."""
-    from ..statistics.estimate import estimate_samples
-
     start = time.monotonic()
     statistics = estimate_samples(job.denoiser, data, job.execution(name), indices)
     say_skipped(statistics, job.say)
@@ -206,8 +190,6 @@ def _summary(
     comparison: Comparison, files: list[Path], budgets: tuple[int, ...], answer: str
 ) -> tuple[dict[str, Any], str]:
     """Return the held-out table, also of the ``budgets`` asked for, the answer, warnings and files: as values, as text."""
-    from ..report.text import comparison_table
-
     columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves[BEST])})
     details = {
         "answer": answer,

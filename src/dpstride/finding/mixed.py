@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..denoiser import Denoiser
+from ..evaluate.comparison import Comparison, compare
+from ..evaluate.purpose import caveat
+from ..objectives.elbo import elbo_costs
+from ..objectives.mixed import mixed_schedules, trade_off
+from ..objectives.trajectory import trajectory_costs
+from ..pipeline import cost_options
+from ..report.figures import save_figures
+from ..report.front import Front, FrontPoint
+from ..report.page import write_page
+from ..report.text import comparison_table
 from ..runs.execution import Execution
 from ..runs.folder import COMPARISON, RECORD, SCHEDULES, Needed
 from .elbo import choosing_statistics, estimate_to
 from .job import HELDOUT, STATISTICS, Found, Job, Request, budgets_of, named
 from .teacher import BUDGETS, evaluations_of_teacher, follow, needed_of_teacher, on_teacher_grid, teacher_options
-
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
-    from ..evaluate.comparison import Comparison
-    from ..report.front import Front
 
 USES = ("weight", "trajectories", "teacher_steps")
 
@@ -32,8 +38,6 @@ def noises(request: Request) -> int | None:
 
 def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:
     """Return the options that results depend on."""
-    from ..pipeline import cost_options
-
     own = {"lambda": request.weight, "tolerance": request.tolerance}
     return (
         own
@@ -60,15 +64,6 @@ def evaluations(job: Job) -> tuple[int, str]:
 
 def run(job: Job, overwrite: bool) -> Found:
     """Do the work, writing each result as soon as it is there."""
-    from ..evaluate.comparison import compare
-    from ..evaluate.purpose import caveat
-    from ..objectives.elbo import elbo_costs
-    from ..objectives.mixed import mixed_schedules, trade_off
-    from ..objectives.trajectory import trajectory_costs
-    from ..report.figures import save_figures
-    from ..report.front import Front, FrontPoint
-    from ..report.page import write_page
-
     output, request, record = job.output, job.request, job.record
     trajectory = follow(job, overwrite, kept=job.denoiser.process.T)  # paths are chosen on the grid of the statistics
     statistics, report = choosing_statistics(job)
@@ -126,9 +121,6 @@ def run(job: Job, overwrite: bool) -> Found:
 
 
 def _lines(comparison: Comparison, front: Front) -> list[str]:
-    from ..evaluate.purpose import caveat
-    from ..report.text import comparison_table
-
     lines = [
         comparison_table(comparison),
         "",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..evaluate.sampling import sample
 from ..options import COMPARED_STRIDES
-
-if TYPE_CHECKING:
-    from ..schedule import ScheduleSet
-    from .job import Job
+from ..report.images import save_samples
+from ..schedule import ScheduleSet
+from ..statistics.data import slice_conditioning
+from ..strides import beside
+from .job import Job
 
 COUNT = 12  # images of a path
 BUDGET = 8  # steps, unless others are asked for: few enough for paths to differ to the eye
@@ -31,11 +32,6 @@ def pictures_evaluations(job: Job) -> int:
 
 def draw(job: Job, schedules: ScheduleSet) -> list[Path]:
     """Write samples along the best path and along hand-made ones, as the schedules' own sampler draws them."""
-    from ..evaluate.sampling import sample
-    from ..report.images import save_samples
-    from ..statistics.data import slice_conditioning
-    from ..strides import beside
-
     wanted = pictured_budget(job)
     if wanted is None:
         return []

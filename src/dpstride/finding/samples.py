@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .. import samplers
+from ..denoiser import Denoiser
+from ..objectives.band import DEFAULT, SamplesPlan
 from ..options import SAMPLES_VARIANCE
 from ..runs.execution import Execution
 from . import elbo
 from .elbo import evaluations as evaluations, needed as needed, noises as noises, on_grid as on_grid
 from .job import Found, Job, Request
 
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
-    from ..objectives.band import SamplesPlan
-
 USES = ("skip_nonfinite", "sampler", "eta", "exponent", "band", "cap", "evenness")
 
 
 def plan_of(request: Request) -> SamplesPlan:
     """Return the plan of a request, or refuse it before the network runs."""
-    from .. import samplers
-    from ..objectives.band import DEFAULT, SamplesPlan
-
     low, high = (DEFAULT.low, DEFAULT.high) if request.band is None else request.band
     asked = {name: getattr(request, name) for name in ("exponent", "cap", "evenness")}
     given = {name: value for name, value in asked.items() if value is not None}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from ..denoiser import Denoiser
+from ..given import refuse_given
 from ..runs.folder import Needed, discard
+from ..runs.identity import OtherWorkError
+from ..statistics.data import slice_conditioning
+from ..statistics.trajectory import LEVELS, PROBES, estimate_trajectory
+from ..statistics.trajectory_artefact import Trajectory
 from .job import TEACHER_STEPS, Job, Request
-
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
-    from ..statistics.trajectory_artefact import Trajectory
 
 BUDGETS = (5, 8, 10, 16, 32)
 FILE = "trajectory.safetensors"
@@ -18,10 +22,6 @@ FILE = "trajectory.safetensors"
 
 def on_teacher_grid(denoiser: Denoiser, request: Request, most: int | None = None, why: str = "") -> Denoiser:
     """Return the model on evenly spaced steps of its grid, at most those asked for; ``most`` limits budgets further."""
-    import numpy as np
-
-    from ..given import refuse_given
-
     refuse_given(denoiser.given, "A trajectory")
     T, steps = denoiser.process.T, request.teacher_steps
     if steps < T:
@@ -56,18 +56,12 @@ def needed_of_teacher(job: Job) -> dict[str, Needed]:
 
 def evaluations_of_teacher(job: Job) -> int:
     """Count network evaluations that follow the teacher, and those of its probes."""
-    from ..statistics.trajectory import LEVELS, PROBES
-
     T, count = job.denoiser.process.T, job.request.trajectories
     return T * count + T * LEVELS * min(PROBES, count) // 2
 
 
 def follow(job: Job, overwrite: bool, *, kept: int = TEACHER_STEPS, paired: int = 0) -> Trajectory:
     """Return the teacher's trajectories, with the conditioning of the data if it has any."""
-    from ..runs.identity import OtherWorkError
-    from ..statistics.data import slice_conditioning
-    from ..statistics.trajectory import estimate_trajectory
-
     data, path = job.choosing, job.output / FILE
     count = job.request.trajectories if data.conditioning is None else min(job.request.trajectories, len(data))
     estimate = partial(

@@ -7,21 +7,29 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import numpy.typing as npt
+
+from .. import samplers
+from ..denoiser import Denoiser
+from ..evaluate.endpoints import EndpointDistance, endpoint_distance
+from ..evaluate.sampling import sample
+from ..objectives.trajectory import trajectory_schedules
 from ..options import BEST, DEFAULT_ODE_SAMPLER, FLOW_STRIDES, ODE_SAMPLERS, OdeSampler, check_choice
+from ..reading.documents import read_json_object
+from ..reading.limits import UnreadableFileError
 from ..runs.execution import Execution
 from ..runs.folder import ENDPOINTS, SCHEDULES, Needed
+from ..runs.identity import check_identity
+from ..runs.writing import write_json
+from ..schedule import Schedule
+from ..statistics.data import slice_conditioning
+from ..statistics.trajectory import PAIRED
+from ..statistics.trajectory_artefact import Trajectory
+from ..strides import even_stride, find
 from .job import Found, Job, Request, budgets_of, named
 from .teacher import BUDGETS, FILE, evaluations_of_teacher, follow, needed_of_teacher, on_teacher_grid, teacher_options
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from ..denoiser import Denoiser
-    from ..evaluate.endpoints import EndpointDistance
-    from ..schedule import Schedule
-    from ..statistics.trajectory_artefact import Trajectory
 
 USES = ("sampler", "trajectories", "teacher_steps")
 FORMAT = "dpstride-endpoints-1"
@@ -36,9 +44,6 @@ def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
 
 def _paired(request: Request) -> int:
     """Return how many grid points paths of a sampler with memory are chosen on; 0 for one without."""
-    from .. import samplers
-    from ..statistics.trajectory import PAIRED
-
     return PAIRED if samplers.find(request.sampler).remembers else 0
 
 
@@ -66,9 +71,6 @@ def evaluations(job: Job) -> tuple[int, str]:
 
 def run(job: Job, overwrite: bool) -> Found:
     """Do the work: schedules, and how far they and others end from the teacher, from other noise samples."""
-    from ..objectives.trajectory import trajectory_schedules
-    from ..strides import find
-
     output, request = job.output, job.request
     trajectory = follow(job, overwrite, paired=_paired(request))
     sampler = cast(OdeSampler, request.sampler)
@@ -137,15 +139,6 @@ def endpoint_distances(
     job: Job, trajectory: Trajectory, schedules: dict[tuple[str, int], Schedule]
 ) -> dict[tuple[str, int], EndpointDistance]:
     """Return distances of every schedule's end points; what endpoints.json holds of the same work is not done again."""
-    from ..evaluate.endpoints import EndpointDistance, endpoint_distance
-    from ..evaluate.sampling import sample
-    from ..reading.documents import read_json_object
-    from ..reading.limits import UnreadableFileError
-    from ..runs.identity import check_identity
-    from ..runs.writing import write_json
-    from ..statistics.data import slice_conditioning
-    from ..strides import even_stride
-
     teacher, path, n, seed = job.denoiser, job.output / ENDPOINTS, len(job.scoring), job.how.seed + 1
     options: dict[str, Any] = {
         "conditioning": slice_conditioning(job.scoring.conditioning, slice(0, n)),

@@ -233,7 +233,7 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
         first = first_line(error, 1000).replace(place, str(folder))[:300]
         raise UnsupportedModelError(
             f"{source}: diffusers could not load it ({first}). Is it a pipeline folder or a hub id, and are the packages "
-            "it needs installed (text pipelines need transformers: pip install 'dpstride[text]')?"
+            'it needs installed (text pipelines need transformers: pip install "dpstride[text]")?'
         ) from error
 
 

@@ -57,7 +57,8 @@ def load_openai(
     # A later flag replaces an earlier one of the same name, so a preset can be adjusted.
     parsed = OpenAIFlags.parse(f"{line} {flags}", repository, more_flags)
     state = checkpoint if isinstance(checkpoint, Mapping) else _read(Path(checkpoint))
-    process, variance = _process(parsed), _variance(parsed)
+    process = _process(parsed)
+    variance: ModelVariance = LEARNED_RANGE if parsed.learn_sigma else POSTERIOR if parsed.sigma_small else UPPER
     try:
         network = _network(parsed, state).to(place)
     except UnsupportedModelError as error:
@@ -182,12 +183,6 @@ def _process(flags: OpenAIFlags) -> ForwardProcess:
         case "cosine":
             return ForwardProcess.cosine(flags.diffusion_steps)
     raise UnsupportedModelError(f"noise_schedule must be 'linear' or 'cosine', not {flags.noise_schedule!r}.")
-
-
-def _variance(flags: OpenAIFlags) -> ModelVariance:
-    if flags.learn_sigma:
-        return LEARNED_RANGE
-    return POSTERIOR if flags.sigma_small else UPPER
 
 
 def _betas(process: ForwardProcess) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
             "again with save_pretrained, without a variant (fp16 and the like), or load the pipeline yourself and give the "
             "object to load_diffusers."
         )
-    tensors = sum(map(_count_tensors, weights))
+    tensors = sum(check_checkpoint(path) if path.suffix == ".bin" else len(types_in(path)) for path in weights)
     config_file = folder / CONFIGS[kind]
     config = None
     if config_file.is_file():
@@ -197,17 +197,6 @@ def _find_shards(index: Path, root: Path) -> tuple[Path, ...]:
     return tuple(index.parent / name for name in names)
 
 
-def _count_tensors(path: Path) -> int:
-    if path.suffix == ".bin":
-        return check_checkpoint(path)
-    return len(names_in(path))
-
-
-def names_in(path: Path) -> list[str]:
-    """Names of the tensors in a safetensors file."""
-    return list(types_in(path))
-
-
 def types_in(path: Path) -> dict[str, str]:
     """Types of the tensors in a safetensors file by name; its header is read, and no tensor."""
     from safetensors import SafetensorError, safe_open
@@ -223,7 +212,7 @@ def _write_weights(source: Path, target: Path) -> list[str]:
     """Put weights to ``target`` as safetensors, and return the names of the tensors."""
     if source.suffix != ".bin":
         _link(source, target)
-        return names_in(source)
+        return list(types_in(source))
     import torch
     from safetensors.torch import save_file
 

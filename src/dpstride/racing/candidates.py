@@ -71,7 +71,7 @@ class Field:
 
     def __init__(self, statistics: Statistics, most: int, also: Mapping[str, ScheduleSet] | None = None) -> None:
         self.statistics, self.most, self.also = statistics, most, also or {}
-        self._solved: dict[Band, Solution] = {}
+        self._solved: dict[Band | None, Solution] = {}
 
     @property
     def process(self) -> ForwardProcess:
@@ -88,7 +88,8 @@ class Field:
         strides = [Candidate(name, partial(self._stride, find(name).make)) for name in STRIDES]
         karras = [Candidate(name, partial(self._stride, partial(karras_stride, rho=rho))) for name, rho in RHOS.items()]
         given = [Candidate(name, partial(self._given, schedules)) for name, schedules in self.also.items()]
-        return (*map(self.member, FAMILY), *strides, *karras, Candidate(DEFAULT_OBJECTIVE, self._elbo), *given)
+        elbo = Candidate(DEFAULT_OBJECTIVE, partial(self._path, None))
+        return (*map(self.member, FAMILY), *strides, *karras, elbo, *given)
 
     def named(self, name: str) -> Candidate:
         """The candidate of that name."""
@@ -110,9 +111,11 @@ class Field:
                 found[name] = base.adopt(Schedule(self.process, self.named(name).path(budget), name))
         return found
 
-    def _path(self, band: Band, budget: int) -> Path:
+    def _path(self, band: Band | None, budget: int) -> Path:
+        """The best path over a band, or the ELBO's where there is none."""
         if band not in self._solved:
-            self._solved[band] = solve(costs_over(band, self.statistics), self.most)
+            costs = elbo_costs(self.statistics) if band is None else costs_over(band, self.statistics)
+            self._solved[band] = solve(costs, self.most)
         return tuple(map(int, self._solved[band].path(budget)))
 
     def _stride(self, make: Callable[[ForwardProcess, int], Any], budget: int) -> Path:
@@ -120,13 +123,6 @@ class Field:
 
     def _given(self, schedules: ScheduleSet, budget: int) -> Path:
         return steps_on(self.process, schedules[budget])
-
-    def _elbo(self, budget: int) -> Path:
-        return tuple(map(int, self._elbo_solution.path(budget)))
-
-    @cached_property
-    def _elbo_solution(self) -> Solution:
-        return solve(elbo_costs(self.statistics), self.most)
 
 
 def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candidate:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..options import EVEN
@@ -62,16 +62,7 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as JSON values."""
-        return {
-            "name": self.name,
-            "budget": self.budget,
-            "steps": list(self.steps),
-            "distance": self.distance,
-            "standard_error": self.standard_error,
-            "frechet": self.frechet,
-            "ahead": None if self.ahead is None else list(self.ahead),
-            "beyond": None if self.beyond is None else list(self.beyond),
-        }
+        return {"name": self.name, "budget": self.budget, **asdict(self)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], T: int) -> Entry:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from ..evaluate.discrepancy import Discrepancy
 from ..evaluate.energy_distance import energy_distance
+from ..evaluate.features.extractor import FeatureExtractor
 from ..evaluate.frechet import frechet_distance
 from ..evaluate.kernel_distance import feature_discrepancy
 from ..evaluate.stream import Pictures
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..evaluate.discrepancy import Discrepancy
-    from ..evaluate.features.extractor import FeatureExtractor
-    from ..integrations.loaded import LoadedModel
-    from ..runs.storage import Arrays
-    from ..statistics.data import Samples
+from ..integrations.loaded import LoadedModel
+from ..runs.storage import Arrays
+from ..statistics.data import Samples
+from ..study.features import NONE, extractor_named
 
 Features = npt.NDArray[np.float32]
 LEAST = 32  # real samples, below which no distance tells paths apart
@@ -113,9 +111,6 @@ def check_enough(data: Samples, name: str) -> None:
 
 def measure_of(features: str | FeatureExtractor | None, loaded: LoadedModel, data: Samples) -> Measure:
     """The measure that was asked for, or what fits the data."""
-    from ..evaluate.features.extractor import FeatureExtractor
-    from ..study.features import NONE, extractor_named
-
     first = data.batch(0, 1, torch.device("cpu"), torch.float32).x
     shape = tuple((first if loaded.decode is None else loaded.decode(first)).shape[1:])
     if len(shape) != 3 or shape[0] not in (1, 3):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
+from ..evaluate.comparison import in_steps
 from ..options import BEST
 from ..reading.text import printable
 from .figures import PATH_BUDGETS, STYLES, draw_curves, draw_paths, stride_name
@@ -66,7 +67,7 @@ def plot_schedule(schedule: Schedule) -> ShownFigure:
         axes.spines[["top", "left", "right"]].set_visible(False)
         if label != "grid index":
             axes.invert_xaxis()
-    figure.suptitle(f"{_steps(schedule.budget)}, {stride_name(schedule.stride)}", fontsize=10, parse_math=False)
+    figure.suptitle(f"{in_steps(schedule.budget)}, {stride_name(schedule.stride)}", fontsize=10, parse_math=False)
     return figure
 
 
@@ -152,7 +153,7 @@ def schedules_html(schedules: ScheduleSet) -> str:
     rows = [(str(K), _plus_minus(*schedules.entries[K][1:])) for K in shown]
     process = f"{schedules.process.name}, T = {schedules.process.T:,}"
     title = f"{len(schedules):,} schedules, {stride_name(schedules.stride)}, {process}"
-    return _table(title, ("steps", "bits/dim, predicted"), rows, f"Best: {_steps(schedules.best_budget)}.")
+    return _table(title, ("steps", "bits/dim, predicted"), rows, f"Best: {in_steps(schedules.best_budget)}.")
 
 
 def solution_html(solution: Solution) -> str:
@@ -161,8 +162,8 @@ def solution_html(solution: Solution) -> str:
     values, unit = _costs_of(solution, budgets)
     form = ".3f" if solution.scored else ".6g"
     rows = [(str(K), f"{value:{form}}") for K, value in zip(budgets, values, strict=True)]
-    title = f"Best paths of up to {_steps(solution.max_budget)}, T = {solution.T:,}"
-    return _table(title, ("steps", unit), rows, f"Best: {_steps(solution.best_budget)}.")
+    title = f"Best paths of up to {in_steps(solution.max_budget)}, T = {solution.T:,}"
+    return _table(title, ("steps", unit), rows, f"Best: {in_steps(solution.best_budget)}.")
 
 
 def comparison_html(comparison: Comparison) -> str:
@@ -201,10 +202,6 @@ def _plus_minus(value: float | None, error: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:.3f}" + ("" if error is None or math.isnan(error) else f" ± {error:.3f}")
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count:,} steps"
 
 
 def _some(budgets: Sequence[int]) -> list[int]:

@@ -19,7 +19,7 @@ from ..racing.outcome import Race
 from ..reading.documents import read_json_object
 from ..reading.limits import UnreadableFileError
 from ..reading.text import printable
-from ..runs.folder import RACE, RECORD, SCHEDULES
+from ..runs.folder import RACE, RECORD, SCHEDULES, mapping
 from ..runs.record import Run
 from ..runs.writing import write_text
 from ..schedule import ScheduleSet
@@ -70,7 +70,7 @@ class SavedRace:
     @property
     def model(self) -> Mapping[str, Any]:
         """Facts about the model, as the schedules have them."""
-        return _mapping(self.race.schedules.provenance.get("model"))
+        return mapping(self.race.schedules.provenance.get("model"))
 
 
 def write_race_page(folder: str | Path, saved: SavedRace | None = None) -> Path:
@@ -143,7 +143,7 @@ def _stride_paths(process: ForwardProcess, name: str, budgets: Sequence[int]) ->
 
 def _rule(race: Race, budget: int) -> dict[str, str]:
     """The rule that a path is of, and how it came to it."""
-    rules = _mapping(race.schedules.provenance.get("race"))
+    rules = mapping(race.schedules.provenance.get("race"))
     rule = rules.get(str(budget), "unknown")
     raced = [heat.budget for heat in race.heats]
     sources = [K for K in raced if rules.get(str(K)) == rule]
@@ -259,7 +259,7 @@ def _facts(saved: SavedRace) -> list[tuple[str, str]]:
 def _provenance(saved: SavedRace) -> list[tuple[str, Any]]:
     schedules, run, model = saved.race.schedules, saved.run, saved.model
     identity = {} if run is None else run.identity
-    chosen, scored = (_mapping(identity.get(part)) for part in ("data", "heldout"))
+    chosen, scored = (mapping(identity.get(part)) for part in ("data", "heldout"))
     return [
         ("Model", model.get("name")),
         ("Model as named", None if run is None else run.model),
@@ -274,7 +274,3 @@ def _provenance(saved: SavedRace) -> list[tuple[str, Any]]:
         ("Clipping of x̂₀", model.get("clip") or "none"),
         ("Versions", None if run is None else ", ".join(f"{name} {version}" for name, version in run.versions.items())),
     ]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

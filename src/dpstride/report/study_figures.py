@@ -21,7 +21,7 @@ from ..schedule import ScheduleSet
 from ..study.plan import ALL, GRID_IMAGES, grid_budgets
 from ..study.results import Distance, StudyResults
 from .figures import STYLES, save_figure, save_figures
-from .tables import kernel_name
+from .tables import kernel_name, name_of
 
 MARKERS = {name: strides.find(name).marker for name in COMPARED_STRIDES} | {BEST: "o", ALL: "*"}
 ALL_STYLE = {"color": "#000000", "label": "all steps"}
@@ -52,10 +52,6 @@ def save_study_figures(
     for name, size, draw in figures:
         written += save_figure(target / name, size, draw)
     return written
-
-
-def _title(results: StudyResults) -> str:
-    return printable(str(results.model["name"]), 60)
 
 
 # --- samples --------------------------------------------------------------------------------------------------------------
@@ -115,7 +111,7 @@ def _draw_samples(figure: Any, rows: list[tuple[str, Images]], results: StudyRes
     axes.spines[:].set_visible(False)
     where = "below the real images a" if rows[0][0] == REAL else "a"
     axes.set_title(
-        f"{_title(results)}: {where} column has one seed, {results.sampling}",
+        f"{name_of(results)}: {where} column has one seed, {results.sampling}",
         fontsize=9,
         parse_math=False,
     )
@@ -133,7 +129,7 @@ def _draw_distances(figure: Any, results: StudyResults) -> None:
     counts = sorted({each.samples for each in results.distances})
     samples = " or ".join(f"{count:,}" for count in counts)
     figure.suptitle(
-        f"{_title(results)}: {samples} samples against {results.data['reference']['images']:,} real images",
+        f"{name_of(results)}: {samples} samples against {results.data['reference']['images']:,} real images",
         fontsize=10,
         parse_math=False,
     )
@@ -236,7 +232,7 @@ def _draw_agreement(figure: Any, results: StudyResults) -> None:
     axes.set_ylabel(printable(results.distance_name, 60), parse_math=False)
     rho = math.nan if results.agreement is None else results.agreement.correlation
     rank = "" if math.isnan(rho) else f", rank correlation {rho:+.2f}"
-    axes.set_title(f"{_title(results)}{rank}", fontsize=10, parse_math=False)
+    axes.set_title(f"{name_of(results)}{rank}", fontsize=10, parse_math=False)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -278,7 +274,7 @@ def _draw_ablation(figure: Any, results: StudyResults) -> None:
     axes.set_xlabel(f"{what} that choose the path")
     axes.set_ylabel(f"held-out bits/dim above {ablation.sizes[-1]:,} samples")
     axes.set_title(
-        f"{_title(results)}: mean and range over {len(ablation.bpd[0])} draws", fontsize=10, parse_math=False
+        f"{name_of(results)}: mean and range over {len(ablation.bpd[0])} draws", fontsize=10, parse_math=False
     )
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)

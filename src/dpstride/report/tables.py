@@ -90,7 +90,7 @@ def bits_per_dim_table(results: StudyResults) -> Table:
     rows = [(NAMES[stride], tuple(results.curves[stride].get(K) for K in budgets)) for stride in STRIDES]
     samples = comparison.samples
     return Table(
-        f"{_name(results)}: bits/dim of {samples['heldout']:,} held-out samples, paths chosen on "
+        f"{name_of(results)}: bits/dim of {samples['heldout']:,} held-out samples, paths chosen on "
         f"{samples['chosen']:,} samples ({results.options['variance']} variance, {results.options['decoder']} decoder)",
         ("steps", *(_steps(K, results.T) for K in budgets)),
         tuple(rows),
@@ -143,7 +143,7 @@ def _distance_table(results: StudyResults, name: str, values: dict[Distance, tup
     errors = [error for _, error in values.values() if error > 0.0]
     least = min(errors) * 10.0 if errors else min(abs(value) for value, _ in values.values()) or 1.0
     return Table(
-        f"{_name(results)}: {name}, {usual:,} samples against {images:,} real images ({results.sampling}{floor})",
+        f"{name_of(results)}: {name}, {usual:,} samples against {images:,} real images ({results.sampling}{floor})",
         ("steps", *columns),
         tuple(rows),
         digits=min(6, max(1, 2 - math.floor(math.log10(least)))),
@@ -160,13 +160,14 @@ def ablation_table(results: StudyResults) -> Table:
         cells: list[Cell] = [(sum(each) / len(each), _deviation(each)) for each in excess]
         rows.append((f"{size:,} samples", tuple(cells)))
     title = (
-        f"{_name(results)}: held-out bits/dim that schedules found from fewer than {ablation.sizes[-1]:,} samples "
+        f"{name_of(results)}: held-out bits/dim that schedules found from fewer than {ablation.sizes[-1]:,} samples "
         f"lose (mean ± standard deviation over {len(ablation.bpd[0])} draws)"
     )
     return Table(title, ("steps", *map(str, ablation.budgets)), tuple(rows), digits=4)
 
 
-def _name(results: StudyResults) -> str:
+def name_of(results: StudyResults) -> str:
+    """The model's name, as it may be shown."""
     return printable(str(results.model["name"]), 60)
 
 

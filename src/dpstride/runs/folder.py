@@ -128,7 +128,7 @@ def claim_schedules(path: Path, options: Mapping[str, Any], provenance: Mapping[
     else:
         with suppress(UnreadableFileError):  # a damaged one of ours is written again
             document = read_json_object(path)
-            there = {part: dict(_mapping(document.get(part))) for part in ("options", "provenance")}
+            there = {part: dict(mapping(document.get(part))) for part in ("options", "provenance")}
             found = differences(there, {"options": dict(options), "provenance": dict(provenance)})
     check(path, found, overwrite)
 
@@ -148,7 +148,7 @@ def check(output: Path, found: list[str], overwrite: bool) -> None:
 def _other_results(output: Path, run: Run) -> Iterator[str]:
     there = _record(output / RECORD)
     different = [] if there is None else differences(there.identity, run.identity)
-    if different and any(path.name != RECORD for path in _belongings(output)):
+    if different and any(path.name != RECORD for pattern in OURS for path in output.glob(pattern)):
         yield f"{RECORD}: {', '.join(different)}"
         return
     for name in (SCHEDULES, *NAMED):
@@ -175,13 +175,8 @@ def _record(path: Path) -> Run | None:
 
 def _of_numbers(identity: Mapping[str, Any]) -> dict[str, Any]:
     """The identity of a run without the options that change its notes and no number."""
-    options = {name: value for name, value in _mapping(identity.get("options")).items() if name not in OF_NOTES}
+    options = {name: value for name, value in mapping(identity.get("options")).items() if name not in OF_NOTES}
     return {**identity, "options": options}
-
-
-def _belongings(output: Path) -> Iterator[Path]:
-    for pattern in OURS:
-        yield from output.glob(pattern)
 
 
 def _run_of(path: Path) -> str | None:
@@ -207,7 +202,7 @@ def _other_schedules(path: Path, run: Run) -> list[str]:
         document = read_json_object(path)
     except UnreadableFileError:
         return []
-    options, made = (_mapping(document.get(part)) for part in ("options", "provenance"))
+    options, made = (mapping(document.get(part)) for part in ("options", "provenance"))
     names = [name for name in ("variance", "decoder", "sampler", "lambda") if name in run.options]
     there: dict[str, Any] = {"objective": options.get("objective", DEFAULT_OBJECTIVE), "seed": made.get("seed")}
     here: dict[str, Any] = {"objective": run.identity["objective"], "seed": run.identity["seed"]}
@@ -220,7 +215,8 @@ def _other_schedules(path: Path, run: Run) -> list[str]:
     return differences({name: there[name] for name in known}, {name: here[name] for name in known})
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """``value`` of a file where a mapping should be; empty if it is none."""
     return value if isinstance(value, Mapping) else {}
 
 

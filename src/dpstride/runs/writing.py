@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -120,6 +121,17 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 def write_json(path: str | os.PathLike[str], document: Any, indent: int | None = 1) -> Path:
     """Write a JSON document, which may not hold NaN or infinity; its path."""
     return write_text(path, json.dumps(document, indent=indent, allow_nan=False) + "\n")
+
+
+def without_nan(value: Any, digits: int | None = None) -> Any:
+    """``value`` as JSON can hold it: NaN and infinity are null, and floats have so many significant ``digits``."""
+    if isinstance(value, Mapping):
+        return {str(key): without_nan(inner, digits) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(inner, digits) for inner in value]
+    if not isinstance(value, float) or not math.isfinite(value):
+        return None if isinstance(value, float) else value
+    return value if digits is None else float(f"{value:.{digits}g}")
 
 
 def remove_leftovers(folder: Path) -> None:

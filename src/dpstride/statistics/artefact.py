@@ -109,9 +109,7 @@ class Statistics:
     fraction_blocks: Array | None = None  # [T+1, B, 2, J]  ln of the block's mean Σ exp(−φδ) and Σ e² exp(−φδ)
     learned_decoder: Array | None = None  # [T+1, J']  mean decoder cost with learned variance at J' values of δ
     learned_decoder_blocks: Array | None = None  # [T+1, B, J']
-    predicted: Array | None = (
-        None  # [N]  how many elements of each sample a model predicts, where it is given the others
-    )
+    predicted: Array | None = None  # [N]  elements of each sample that a model predicts, where it is given the others
     evaluated: npt.NDArray[np.bool_] = field(
         default_factory=lambda: _EVERYWHERE
     )  # [T+1]  where the network ran; not at 0

@@ -63,9 +63,7 @@ class Place:
     above: npt.NDArray[np.int64]  # b >= t, evaluated
     weight: Array  # of b; of a it is one less
     wanted: Mask  # rows to fill
-    pieces: list[npt.NDArray[np.int64]] | None = (
-        None  # evaluated rows between breaks, which are smoothed; None if none are
-    )
+    pieces: list[npt.NDArray[np.int64]] | None = None  # evaluated rows between breaks, which are smoothed
 
     @classmethod
     def between(

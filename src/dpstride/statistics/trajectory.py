@@ -24,11 +24,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from ..denoiser import Denoiser
 from ..given import refuse_given
 from ..process import ForwardProcess
 from ..runs.arguments import check_kinds, spelt_out
@@ -39,10 +41,11 @@ from ..runs.numbers import check_batch_size, check_seed, whole_number
 from ..runs.progress import Progress, progress_folder
 from ..runs.storage import Arrays, read_whole
 from ..samplers import ddim, dpmpp_2m
+from .artefact import DataRange
+from .data import Samples, check_conditioning, slice_conditioning, tensors_in_conditioning
+from .noise import standard_normal
+from .probes import probe_on_noise
 from .trajectory_artefact import Trajectory
-
-if TYPE_CHECKING:
-    from ..denoiser import Denoiser
 
 Array = npt.NDArray[np.float64]
 KEPT = 1000  # grid points between which jumps are tabulated
@@ -99,9 +102,6 @@ def estimate_trajectory(
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result; finished batches are kept beside it until it is complete.
     """
-    from .data import check_conditioning, tensors_in_conditioning
-    from .probes import probe_on_noise
-
     check_kinds(estimate_trajectory, denoiser=denoiser)
     refuse_given(denoiser.given, "A trajectory")
     whole_number(samples, "samples must be a whole number of at least 1")
@@ -178,8 +178,6 @@ def _batches(
     denoiser: Denoiser, plan: _Plan, missing: list[tuple[int, int]], conditioning: Any, *, bar: bool
 ) -> Iterator[tuple[str, Arrays]]:
     """Sums over the samples of each batch that is missing, (first, count)."""
-    from .data import slice_conditioning
-
     T, kept = denoiser.process.T, denoiser.process.subset(plan.grid)
     known = plan.samples - sum(count for _, count in missing)
     with progress_bar(plan.samples * T, "teacher", " steps", bar, initial=known * T) as shown:
@@ -206,11 +204,6 @@ def _follow(
 
     And, of the first samples, the mean squares of what jumps to the levels miss there and what has become of it at the end.
     """
-    import torch
-
-    from .data import slice_conditioning
-    from .noise import standard_normal
-
     process, shape, (first, count) = denoiser.process, denoiser.shape, batch
     assert shape is not None
     place = {int(t): i for i, t in enumerate(plan.grid)}
@@ -371,9 +364,4 @@ def _levels(grid: npt.NDArray[np.int64], coarse: npt.NDArray[np.int64]) -> npt.N
 
 
 def _fingerprint(conditioning: Any) -> str | None:
-    import torch
-
-    from .artefact import DataRange
-    from .data import Samples
-
     return None if conditioning is None else Samples(torch.zeros(1, 1), DataRange(None), conditioning).fingerprint

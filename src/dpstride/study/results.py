@@ -14,12 +14,12 @@ from ..evaluate.ablation import Ablation
 from ..evaluate.comparison import Comparison
 from ..reading.documents import document_of
 from ..reading.types import check_types
-from ..runs.writing import write_text
+from ..runs.writing import without_nan, write_text
 from .agreement import Agreement
 from .plan import ALL
 
 FORMAT = "dpstride-study-1"
-DIGITS = 6  # significant; standard errors are in the third
+DIGITS = 6  # significant: those beyond are noise, since standard errors are in the third
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class StudyResults:
         """Write as JSON, numbers to six digits."""
         document = asdict(self)
         document["curves"] = {stride: _columns(curve) for stride, curve in self.curves.items()}
-        write_text(path, _text(_plain({"format": FORMAT, **document})))
+        write_text(path, _text(without_nan({"format": FORMAT, **document}, DIGITS)))
 
     @classmethod
     def load(cls, path: str | Path) -> StudyResults:
@@ -187,17 +187,6 @@ def _nan(document: dict[str, Any], name: str) -> dict[str, float]:
 def _ablation(document: dict[str, Any]) -> Ablation:
     bpd = tuple(tuple(tuple(repeat) for repeat in size) for size in document["bpd"])
     return Ablation(**document | {"sizes": tuple(document["sizes"]), "budgets": tuple(document["budgets"]), "bpd": bpd})
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN, and digits beyond the sixth are noise."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    return value
 
 
 def _text(document: Mapping[str, Any]) -> str:
