@@ -156,8 +156,7 @@ class Event:
                 *(f"         {note}" for note in self.loaded.notes),
                 f"Sampler  {self.sampler}; paths of {', '.join(map(str, self.budgets))} steps",
                 f"Measure  {self.measure.words}; {len(self.choosing):,} real samples for the race, {len(self.scoring):,} "
-                f"others for the "
-                "final measurement",
+                "others for the final measurement",
                 f"Cost     about {raced:,} network evaluations for the race, {final:,} for the final measurement"
                 + ("" if wish.evaluations is None else f"; at most {wish.evaluations:,} in all"),
             ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..reading.types import check_types
@@ -57,24 +57,14 @@ class Heat:
 
     @property
     def samples_to_tell(self) -> int | None:
-        """The samples that would tell winner and runner-up apart, if their difference is as it looks; None for no "
-        "difference."""
+        """The samples that would tell winner and runner-up apart, if their difference is as it looks; None for none."""
         if self.lead is None or not self.lead[0] > 0.0:
             return None
         return math.ceil(self.rounds[-1].samples * (SURE * self.lead[1] / self.lead[0]) ** 2)
 
     def to_dict(self) -> dict[str, Any]:
         """The heat as JSON values."""
-        return {
-            "budget": self.budget,
-            "winner": self.winner,
-            "lead": None if self.lead is None else list(self.lead),
-            "stopped": self.stopped,
-            "rounds": [
-                {"samples": each.samples, "distances": {name: list(pair) for name, pair in each.distances.items()}}
-                for each in self.rounds
-            ],
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Heat:

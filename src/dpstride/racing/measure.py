@@ -117,8 +117,7 @@ def measure_of(features: str | FeatureExtractor | None, loaded: LoadedModel, dat
         if features not in (None, NONE):
             raise ValueError(
                 f"features are those of images of 1 or 3 channels, and these samples have the shape {list(shape)}. Leave "
-                f"them out: "
-                "the energy distance of the data themselves is then the measure."
+                "them out: the energy distance of the data themselves is then the measure."
             )
         return Measure()
     ends = (data.data_range.low, data.data_range.high) if loaded.decode is None else (-1.0, 1.0)

@@ -198,9 +198,8 @@ class Race:
         lines.insert(1, "─" * len(lines[0]))
         lines.append(
             f"{self.finish.reference.budget:,} even steps: {self._told(self.finish.reference)}. {self.finish.samples:,} "
-            f"samples a path; "
-            "± is one standard error; * is surely closer or farther than the raced path (two standard errors of the paired "
-            "difference)."
+            "samples a path; ± is one standard error; * is surely closer or farther than the raced path (two standard errors "
+            "of the paired difference)."
         )
         return "\n".join(lines)
 

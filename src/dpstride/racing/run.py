@@ -136,8 +136,7 @@ def prepare(
     if wish.evaluations is not None and wish.evaluations < (least := event.least()):
         raise ValueError(
             f"{wish.evaluations:,} network evaluations are too few: the first round of the race and the final measurement "
-            f"take about "
-            f"{least:,}. Allow as many, or ask for fewer samples, budgets or reference steps."
+            f"take about {least:,}. Allow as many, or ask for fewer samples, budgets or reference steps."
         )
     return event
 

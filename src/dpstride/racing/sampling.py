@@ -117,8 +117,7 @@ class Own:
         if not callable(self.function):
             raise ValueError(
                 f"A sampler must be one of {', '.join(samplers.SAMPLERS)} or a function (denoiser, schedule, noise) → "
-                f"samples, not "
-                f"{self.function!r:.80}."
+                f"samples, not {self.function!r:.80}."
             )
         Passes(self.passes, self.last)  # refuses what is no number
         if not self.words:
