@@ -224,9 +224,12 @@ def resolve_options(
 ) -> CostOptions:
     """The options to use: the caller's, else the schedule's own, else the model's variance and the default decoder."""
     own = schedule.options.get
-    decoder = decoder or own("decoder") or DEFAULT_DECODER
     return check_options(
-        process, model_variance, variance or own("variance"), decoder, cdf or own("cdf") or DEFAULT_CDF
+        process,
+        model_variance,
+        variance or own("variance"),
+        decoder=decoder or own("decoder") or DEFAULT_DECODER,
+        cdf=cdf or own("cdf") or DEFAULT_CDF,
     )
 
 
