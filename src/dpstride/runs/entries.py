@@ -1,4 +1,4 @@
-"""What may not be written: entries of a folder that lead or wait elsewhere, and what the same command reads.
+"""Refuse what may not be written: entries of a folder that lead or wait elsewhere, and what the same command reads.
 
 A folder that others made may have links in it, through which any file could be replaced, or pipes, which wait for ever.
 """
