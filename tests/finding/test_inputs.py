@@ -63,6 +63,16 @@ def test_a_module_is_answered_with_its_function(typed: str, tmp_path: Path, monk
         load_model(typed)
 
 
+def test_a_module_in_a_package_is_not_asked_of_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dpstride find my_package.my_model images/` tried the hub six times, and spoke of model_index.json."""
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "my_model.py").write_text("def denoiser():\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpstride.integrations.loading.load_any", lambda text: pytest.fail(f"{text} was asked for"))
+    with pytest.raises(ValueError, match=r"Did you mean my_package\.my_model:denoiser\?"):
+        load_model("my_package.my_model")
+
+
 def test_a_module_without_functions_and_one_in_a_package_are_answered_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

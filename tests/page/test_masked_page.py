@@ -76,7 +76,8 @@ def test_every_number_is_that_of_the_files(browser: Browser, found: Path) -> Non
 def test_the_answer_is_that_of_the_scores_for_any_tolerance(browser: Browser, found: Path) -> None:
     browser.open(found)
     schedules = MaskedScheduleSet.load(found / "schedules.json")
-    best = compare_masked(schedules, statistics(1), statistics(0), schedules.budgets).curves[BEST]
+    comparison = compare_masked(schedules, statistics(1), statistics(0), schedules.budgets)
+    best = comparison.curves[BEST]
     for tolerance in (0.01, 0.5):
         browser.script(
             f"[...document.querySelectorAll('#tolerances button')].find((b) => b.textContent === '{tolerance}').click()"
@@ -85,6 +86,7 @@ def test_the_answer_is_that_of_the_scores_for_any_tolerance(browser: Browser, fo
         enough = min(K for K, (bits, _) in best.items() if bits <= least + tolerance)
         words = f"{enough} round{'s are' if enough > 1 else ' is'} within {tolerance} bits/token of all {N}"
         assert words in browser.text("#answer")
+        assert comparison.sentence(tolerance).split(" (")[0] + "." == browser.text("#answer")  # what `find` prints
     assert "random order" in browser.text("#caveat")
 
 

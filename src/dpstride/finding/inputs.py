@@ -45,8 +45,12 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
     if text == "mixture" and not Path(text).exists():
         raise ValueError("MODEL mixture is of `dpstride demo` only: a closed form, there to try things on.")
     embedded = (*zoo.names(), *zoo.masked_names())
-    if _is_plain_name(text):  # a hub would be asked for it, and after half a minute say that it does not know it
-        near = function_hint(text, Path.cwd()) or hint(text, embedded) or path_hint(Path(text))
+    no_path = not os.path.exists(text) and not {":", "/"} & set(text)
+    near = function_hint(text, Path.cwd()) if no_path else ""
+    if near or _is_plain_name(
+        text
+    ):  # a hub would be asked for it, and after half a minute say that it does not know it
+        near = near or hint(text, embedded) or path_hint(Path(text))
         raise ValueError(
             f"MODEL {text!r} is neither an embedded model nor a folder here.{near} Embedded are {', '.join(embedded)};"
             " a hub id is owner/name, your own function package.module:function."

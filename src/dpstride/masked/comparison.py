@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..evaluate.comparison import NEGLIGIBLE
 from ..options import BEST
 from ..paths import finite
 from ..runs.writing import write_json
@@ -48,16 +49,19 @@ class MaskedComparison:
             for row in rows
         )
 
-    def sentence(self) -> str:
-        """The fewest rounds within 1 % of the best bits/token, and what evenly many lose there."""
+    def sentence(self, tolerance: float = 0.1) -> str:
+        """The answer in one sentence, by the rule of the page: the fewest rounds within ``tolerance`` bits/token of the least."""
         best = self.curves[BEST]
-        least = min(bits for bits, _ in best.values())
-        enough = min(budget for budget, (bits, _) in best.items() if bits <= 1.01 * least)
-        bits, error = best[enough]
-        even = self.curves[EVEN][enough][0]
-        spread = f" ± {error:.3f}" if math.isfinite(error) else ""  # one sample has none
-        rounds = "1 round is" if enough == 1 else f"{enough} rounds are"
-        return f"{rounds} within 1 % of the best: {bits:.3f}{spread} bits/token ({even:.3f} with evenly many in each)."
+        most, least = max(best), min(best, key=lambda K: best[K][0])
+        enough = min(K for K, (bits, _) in best.items() if bits <= best[least][0] + tolerance)
+        reference, name, where = best[most], f"all {most:,}" if most == self.length else _rounds(most), ""
+        if best[least][0] < best[most][0] - NEGLIGIBLE:
+            reference, name, where = best[least], "the least of any budget", f" at {_rounds(least)}"
+        return (
+            f"{_rounds(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/token of {name} on held-out data "
+            f"({_told(best[enough])} against {_told(reference)}{where}; {_told(self.curves[EVEN][enough])} with evenly many in "
+            "each)."
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``path`` as JSON, atomically."""
@@ -67,6 +71,15 @@ class MaskedComparison:
         }
         facts = {name: getattr(self, name) for name in ("run", "length", "model", "samples", "warnings")}
         write_json(path, {"format": FORMAT, **facts, "curves": curves})
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count:,} rounds"
+
+
+def _told(score: tuple[float, float]) -> str:
+    bits, error = score
+    return f"{bits:.3f} ± {error:.3f}" if math.isfinite(error) else f"{bits:.3f}"  # one sample has no error
 
 
 def shown_budgets(budgets: Iterable[int]) -> list[int]:
