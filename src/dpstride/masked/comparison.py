@@ -50,7 +50,7 @@ class MaskedComparison:
         )
 
     def sentence(self, tolerance: float = 0.1) -> str:
-        """The answer in one sentence, by the rule of the page: the fewest rounds within ``tolerance`` bits/token of the least."""
+        """The answer in one sentence, as on the page: the fewest rounds within ``tolerance`` bits/token of the least."""
         best = self.curves[BEST]
         most, least = max(best), min(best, key=lambda K: best[K][0])
         enough = min(K for K, (bits, _) in best.items() if bits <= best[least][0] + tolerance)
