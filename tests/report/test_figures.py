@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpstride import compare, schedules_from
 from dpstride.report.figures import draw_curves
 from dpstride.report.race import draw_distances
+from dpstride.report.study_figures import _draw_samples, _grid_size
+from dpstride.study.results import StudyResults
 from small_network import run
 from small_race import small_race
 
@@ -45,3 +49,20 @@ def test_the_legend_of_a_race_hides_no_curve() -> None:
     legend, inside = axes.get_legend().get_window_extent(renderer), axes.get_window_extent(renderer)
     assert legend.x0 >= inside.x1 - 1.0
     assert legend.x1 <= axes.figure.bbox.x1
+
+
+def test_the_title_above_samples_fits_into_the_figure() -> None:
+    """A name as long as "my_package.my_model:denoiser" cut it at the edge."""
+    results = StudyResults.load(Path(__file__).parents[2] / "docs" / "study" / "fashion-simple" / "results.json")
+    named = replace(results, model={**results.model, "name": "my_package.my_model:denoiser"})
+    rows = [
+        ("real images", np.zeros((10, 1, 4, 4), np.uint8)),
+        ("32 steps, quadratic", np.zeros((10, 1, 4, 4), np.uint8)),
+    ]
+    figure = Figure(figsize=_grid_size(rows), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    _draw_samples(figure, rows, named)
+    canvas.draw()
+    extent = figure.axes[0].title.get_window_extent(canvas.get_renderer())
+    assert figure.bbox.x0 <= extent.x0
+    assert extent.x1 <= figure.bbox.x1

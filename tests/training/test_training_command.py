@@ -59,11 +59,13 @@ def test_the_command_trains_resumes_and_exports(tmp_path):
 
 
 def test_the_command_explains_mistakes(tmp_path):
-    write_idx(tmp_path, "train", np.zeros((20, 8, 8), dtype=np.uint8))
-    (tmp_path / "train-labels-idx1-ubyte.gz").unlink()
-    result = run("simple", "-o", tmp_path / "run", "--data", tmp_path)
+    (tmp_path / "data").mkdir()
+    write_idx(tmp_path / "data", "train", np.zeros((20, 8, 8), dtype=np.uint8))
+    (tmp_path / "data" / "train-labels-idx1-ubyte.gz").unlink()
+    result = run("simple", "-o", tmp_path / "run", "--data", tmp_path / "data")
     assert result.exit_code == 2
     assert "apt install dataset-fashion-mnist" in result.output.replace("\n", " ")
+    assert "data of your own (--data)" in result.output.replace("\n", " ")
     result = CliRunner().invoke(train_command, ["simple", "-o", str(tmp_path), "--channels", "8,x"])
     assert result.exit_code == 2
     assert "not a list of whole numbers" in result.output

@@ -111,7 +111,7 @@ def _draw_samples(figure: Any, rows: list[tuple[str, Images]], results: StudyRes
     axes.spines[:].set_visible(False)
     where = "below the real images a" if rows[0][0] == REAL else "a"
     axes.set_title(
-        f"{name_of(results)}: {where} column has one seed, {results.sampling}",
+        f"{name_of(results)}\n{where} column has one seed, {results.sampling}",
         fontsize=9,
         parse_math=False,
     )

@@ -39,7 +39,7 @@ def _read_idx(path: Path, axes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} is not there. On Debian or Ubuntu install it with `apt install {DEBIAN_PACKAGE}`; else give the "
-            "folder that holds Fashion-MNIST's four .gz files."
+            "folder that holds Fashion-MNIST's four .gz files, or data of your own (--data)."
         )
     try:
         with gzip.open(path, "rb") as file:
