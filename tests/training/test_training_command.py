@@ -29,6 +29,7 @@ def run(*arguments: object):
 
 
 def write_idx(folder: Path, split: str, images: np.ndarray) -> None:
+    folder.mkdir(exist_ok=True)
     header = struct.pack(">4B3I", 0, 0, 8, 3, *images.shape)
     (folder / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + images.tobytes()))
     header = struct.pack(">4BI", 0, 0, 8, 1, len(images))
@@ -36,8 +37,8 @@ def write_idx(folder: Path, split: str, images: np.ndarray) -> None:
 
 
 def test_the_command_trains_resumes_and_exports(tmp_path):
-    write_idx(tmp_path, "train", np.random.default_rng(0).integers(0, 256, (1010, 8, 8), dtype=np.uint8))
-    arguments = ["simple", "-o", str(tmp_path / "run"), "--data", str(tmp_path), "--channels", "8,8"]
+    write_idx(tmp_path / "data", "train", np.random.default_rng(0).integers(0, 256, (1010, 8, 8), dtype=np.uint8))
+    arguments = ["simple", "-o", str(tmp_path / "run"), "--data", str(tmp_path / "data"), "--channels", "8,8"]
     arguments += ["--batch-size", "4", "--threads", "1"]
     result = CliRunner().invoke(train_command, [*arguments, "--steps", "2"])
     assert result.exit_code == 0, result.output
@@ -59,7 +60,6 @@ def test_the_command_trains_resumes_and_exports(tmp_path):
 
 
 def test_the_command_explains_mistakes(tmp_path):
-    (tmp_path / "data").mkdir()
     write_idx(tmp_path / "data", "train", np.zeros((20, 8, 8), dtype=np.uint8))
     (tmp_path / "data" / "train-labels-idx1-ubyte.gz").unlink()
     result = run("simple", "-o", tmp_path / "run", "--data", tmp_path / "data")
