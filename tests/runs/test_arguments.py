@@ -133,6 +133,12 @@ def test_a_single_schedule_is_not_several() -> None:
         dpstride.score(run(), SCHEDULE)
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("sample", "samples"), ("objectiv", "objective")])
+def test_names_of_the_signature_itself_are_near_ones_too(typed: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"optimise has no argument '{typed}'\. Did you mean {meant}\?"):
+        dpstride.optimise(DENOISER, IMAGES, **{typed: 3})  # type: ignore[arg-type]
+
+
 def test_a_mistyped_keyword_is_told_of_the_function_that_was_called() -> None:
     with pytest.raises(TypeError, match=r"bits_per_dim has no argument 'varance'\. Did you mean variance\?"):
         dpstride.bits_per_dim(DENOISER, IMAGES, SCHEDULE, varance="posterior")

@@ -48,9 +48,8 @@ def check_names(verb: Callable[..., Any], given: Iterable[str], known: type) -> 
     names = list(known.__annotations__)
     for name in given:
         if name not in names:
-            raise TypeError(
-                f"{verb.__name__} has no argument {name!r}.{hint(name, names)} Further ones are {', '.join(names)}."
-            )
+            near = hint(name, dict.fromkeys((*inspect.signature(verb).parameters, *names)))
+            raise TypeError(f"{verb.__name__} has no argument {name!r}.{near} Further ones are {', '.join(names)}.")
 
 
 def spelt_out(*records: type, defaults: type | None = None) -> Callable[[F], F]:
