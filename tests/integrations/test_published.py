@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,20 @@ def test_sigmas_go_to_the_nearest_levels() -> None:
     assert found.on(LINEAR)[3].steps == (1000, 600, 70, 0)
     flow = ForwardProcess.rectified_flow(10)
     assert PublishedSchedules("flow", sigmas={"3": [1.0, 0.52, 0.2]}).on(flow)[3].steps == (10, 5, 2, 0)
+
+
+@pytest.mark.attack("files that take memory, time or other files")
+def test_far_more_noise_levels_than_the_grid_has_take_little_memory() -> None:
+    """A file of two megabytes took some two gigabytes: a table of every level beside every grid point."""
+    end = float(LINEAR.g[-1] / LINEAR.f[-1])
+    found = PublishedSchedules("many", sigmas={"100000": np.linspace(end, 1e-3, 100_000).tolist()})
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="lie at one point of the model's grid"):
+            found.on(LINEAR)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

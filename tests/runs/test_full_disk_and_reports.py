@@ -15,7 +15,9 @@ from run_commands import FIND, STUDY, contents, said
 
 import dpstride.cli.report
 from dpstride.cli import _run
-from dpstride.runs.lock import Lock
+from dpstride.runs.folder import claimed
+from dpstride.runs.lock import Lock, ProgressError
+from dpstride.runs.writing import write_json
 
 pytestmark = pytest.mark.attack("two runs on one output")
 
@@ -106,7 +108,11 @@ def test_a_read_only_folder_is_reported_elsewhere(
 
 
 @pytest.mark.parametrize(
-    "name", ["comparison.json", "adaptive.json", "schedules.json", "heldout.safetensors", "run.json"]
+    "name",
+    [
+        *("comparison.json", "adaptive.json", "schedules.json"),
+        *("heldout.safetensors", "statistics.safetensors", "run.json"),
+    ],
 )
 def test_report_names_the_files_of_another_run(
     place: Path, out: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -120,3 +126,24 @@ def test_report_names_the_files_of_another_run(
     assert "of another run than run.json" in message
     assert (name in message.partition(" of another")[0]) or name == "run.json"
     assert "Run the command that wrote them again." in message
+
+
+def test_report_names_what_another_run_said_of_the_model(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(out / "check.json", {"format": "dpstride-check-1", "run": "0" * 16})
+    assert _run(["report", "out"]) == 2
+    assert "check.json is of another run than run.json" in said(capsys)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_folder_that_is_removed_under_way_is_said_at_the_end(place: Path, again: bool) -> None:
+    """What was written before was gone, run.json among it, and the run said that all of it was there."""
+
+    def work() -> None:
+        with claimed(Path("out")):
+            write_json("out/run.json", {})
+            shutil.rmtree("out")
+            if again:
+                write_json("out/schedules.json", {})
+
+    with pytest.raises(ProgressError, match=r"out: the folder was removed or exchanged .* Run the same command again"):
+        work()

@@ -117,7 +117,10 @@ class PublishedSchedules:
                 f"{self.name!r:.80} begins its {budget} steps at noise level {levels[0]:g}, and the model's noise end is "
                 f"{grid[-1]:g}. They are for another model."
             )
-        nearest = 1 + np.abs(scale[None, :] - (levels if flow else np.log(levels))[:, None]).argmin(axis=1)
+        asked = levels if flow else np.log(levels)
+        above = np.searchsorted(scale, asked).clip(max=process.T - 1)
+        below = (above - 1).clip(min=0)
+        nearest = 1 + np.where(asked - scale[below] <= scale[above] - asked, below, above)
         nearest[0] = process.T  # so that the path starts where the model's noise is
         if (np.diff(nearest) >= 0).any():
             raise ValueError(

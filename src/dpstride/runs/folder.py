@@ -75,6 +75,7 @@ def claimed(output: Path, lock: Callable[[Path], Lock] = Lock) -> Iterator[None]
         for folder in (taken.folder, *(taken.folder / name for name in ("features", "figures", "draws"))):
             remove_leftovers(folder)
         yield
+        taken.check()
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def begin(output: Path, run: Run, statistics: Mapping[str, Needed], overwrite: b
     if not current().main:
         return
     found = [*_other_results(output, run)]
-    found += [each for name, needed in statistics.items() for each in _other_statistics(output / name, needed)]
+    found += [each for name, needed in statistics.items() for each in other_statistics(output / name, needed)]
     check(output, found, overwrite)
     if found:
         there = _record(output / RECORD)
@@ -113,7 +114,7 @@ def begin(output: Path, run: Run, statistics: Mapping[str, Needed], overwrite: b
 
 def claim_statistics(path: Path, needed: Needed, overwrite: bool) -> None:
     """Do the same for one file of statistics, which is the whole output."""
-    if current().main and (found := list(_other_statistics(path, needed, weights=overwrite))):
+    if current().main and (found := list(other_statistics(path, needed, weights=overwrite))):
         check(path, found, overwrite)
         discard(path)
 
@@ -220,7 +221,7 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _other_statistics(path: Path, needed: Needed, weights: bool = False) -> Iterator[str]:
+def other_statistics(path: Path, needed: Needed, weights: bool = False) -> Iterator[str]:
     """Statistics, or what is finished of them, of other work than is needed; from headers alone.
 
     The digest of the weights counts with ``weights`` only: statistics have that of a network that has run, and a network may
@@ -275,7 +276,7 @@ def _clear(output: Path, statistics: Mapping[str, Needed], anywhere: bool) -> No
             _remove(path)
     for name in STATISTICS:
         path, needed = output / name, statistics.get(name)
-        usable = needed is not None and not any(_other_statistics(path, needed))
+        usable = needed is not None and not any(other_statistics(path, needed))
         if needed is None or not usable or not (anywhere or _is_evaluated_at(path, needed.indices)):
             discard(path)
 

@@ -76,6 +76,14 @@ class Lock:
             raise _unwritable(path, error) from error
         return cls(path.parent, path.name + _OF_FILES)
 
+    def check(self) -> None:
+        """Raise unless it is still held: whoever removes a folder takes the lock with it, and another run may be there."""
+        if self._descriptor is not None and not is_file_of(self._descriptor, self.path):
+            raise ProgressError(
+                f"{_output_of(self.path)}: the folder was removed or exchanged while this run worked, so that what is there is "
+                "not all of its work. Run the same command again."
+            )
+
     def release(self) -> None:
         """Give it back; once is enough, twice does no harm."""
         if self._descriptor is None:

@@ -15,6 +15,7 @@ from ...objectives.step_costs import CostTable
 from ...options import BEST, CostOptions
 from ...reading.documents import read_json_object
 from ...reading.limits import UnreadableFileError
+from ...runs.folder import CHECK, STATISTICS, Needed, other_statistics
 from ...runs.record import Run
 from ...schedule import ScheduleSet
 from ...statistics.artefact import Statistics
@@ -120,7 +121,7 @@ class Saved:
             "schedules.json": self.schedules.provenance.get("run"),
             "comparison.json": self.comparison.run,
             "results.json": None if self.study is None else self.study.run,
-            **{name: _run_of(self.folder / name) for name in ("adaptive.json", NAME)},
+            **{name: _run_of(self.folder / name) for name in ("adaptive.json", NAME, CHECK)},
         }
         record = None if self.run is None else self.run.id
         named = record or next((run for run in found.values() if run is not None), None)
@@ -129,11 +130,17 @@ class Saved:
             others.append("schedules.json" if made[0] is None else "comparison.json")  # no number tells
         if record is not None and self.heldout.get("fingerprint") not in (None, self._heldout_of_run):
             others.append("heldout.safetensors")
+        if record is not None and any(other_statistics(self.folder / STATISTICS[0], self._needed)):
+            others.append(STATISTICS[0])
         if others:
             raise ValueError(
                 f"{self.folder}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} of another run than "
                 f"{'run.json' if record else 'the other files'} ({named}). {AGAIN}"
             )
+
+    @property
+    def _needed(self) -> Needed:
+        return Needed({} if self.run is None else self.run.identity, skip_nonfinite=True)
 
     @property
     def _heldout_of_run(self) -> Any:
