@@ -367,3 +367,21 @@ def test_small_trained_networks_are_told(trained: Any, name: str) -> None:
         wrong = Denoiser(denoiser.network, denoiser.process, predicts=predicts, time_input=denoiser.time_input)
         found = check(wrong, DATA, data_range=data_range, progress=False)
         assert f"predicts='{denoiser.predicts}'" in found.changes, (predicts, found.sentence)
+
+
+def test_noise_levels_that_only_the_declared_process_has_do_not_hide_the_right_one(trained: Any) -> None:
+    """Sub-VP begins with far less noise than the cosine process: there the network knows nothing, however it is read."""
+    denoiser, data_range = trained.small_denoiser("small-v-cosine")
+    wrong = Denoiser(denoiser.network, ForwardProcess.sub_vp(trained.T), predicts="v", time_input=denoiser.time_input)
+    found = check(wrong, DATA, data_range=data_range, progress=False)
+    assert {"cosine process", "sigmoid process", "flow process"} & {*found.changes, *found.tied}, found.sentence
+    assert found.verdict == "better"
+
+
+def test_what_a_first_look_cannot_tell_apart_is_listed(trained: Any) -> None:
+    denoiser, data_range = trained.small_denoiser("small-x0-cosine", steps=800)
+    for seed in range(2):
+        assert check(denoiser, DATA, seed, data_range=data_range, progress=False).ok
+    early = Denoiser(denoiser.network, denoiser.process, predicts="x0", time_input=lambda i: max(i - 2, 0))
+    found = check(early, DATA, data_range=data_range, progress=False)
+    assert "time one step later" in (*found.changes, *found.tied), found.sentence

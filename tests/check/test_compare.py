@@ -17,9 +17,9 @@ def curve(log_snr: Any) -> Any:
     return 1.0 / (1.0 + np.exp(2.0 - log_snr))
 
 
-def measured(log_snr: Any, few: Any, worse: float = 0.0) -> Any:
+def measured(log_snr: Any, few: Any, worse: float = 0.0, errors: Any = None) -> Any:
     """A description with the same error curve, and ``worse`` of it, seen at these levels; draws differ a little."""
-    errors = (curve(log_snr) + worse)[:, None] * (1.0 + 0.01 * np.arange(DRAWS))
+    errors = (curve(log_snr) + worse if errors is None else errors)[:, None] * (1.0 + 0.01 * np.arange(DRAWS))
     return SimpleNamespace(
         levels=np.arange(len(log_snr)),
         few=np.array(few),
@@ -39,6 +39,16 @@ def test_the_same_curve_at_other_levels_costs_the_same() -> None:
     found = difference((declared, 0), (other, 0), DRAWS, beside=(declared, 0), few=True)
     assert found is not None
     assert abs(found.mean) < 0.01
+
+
+def test_a_network_that_is_worse_than_none_at_little_noise_costs_the_same_at_other_levels() -> None:
+    """Of x̂_0 off by 0.1 whatever the noise, the implied noise is off as the SNR grows; beyond 1 nothing counts."""
+    levels = np.linspace(-3.0, 8.0, 10)
+    shifted = levels - np.where(levels > 4.0, 0.2, 0.0)
+    declared, other = (measured(at, [1, 4, 7], errors=np.exp(0.7 * (at - 4.5))) for at in (levels, shifted))
+    found = difference((declared, 0), (other, 0), DRAWS, beside=(declared, 0))
+    assert found is not None
+    assert abs(found.mean) < 0.005
 
 
 def test_a_worse_curve_costs_the_area_between_them() -> None:

@@ -24,6 +24,7 @@ SIGMAS = 3.0  # standard errors that decide
 FEW = 8  # samples, below which their spread is hardly known
 _TAIL = float(norm.sf(SIGMAS))
 Reading = tuple[Measured, int]
+LEAST = 1e-12  # error whose logarithm is taken
 LEAST_OVERLAP = 1.0  # of log-SNR ranges, for a comparison
 
 
@@ -61,10 +62,9 @@ def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, 
     processes do not have the same noise levels, and chords of a curve from other places differ by more than is looked for.
     """
     (at_first, errors_first), (at_second, errors_second) = (
-        _tamed(*measured.of(reading, measured.few if few else measured.levels, draws))
-        for measured, reading in (first, second)
+        measured.of(reading, measured.few if few else measured.levels, draws) for measured, reading in (first, second)
     )
-    baseline = _tamed(*beside[0].of(beside[1], beside[0].levels, draws))
+    baseline = beside[0].of(beside[1], beside[0].levels, draws)
     low, high = max(at_first[0], at_second[0]), min(at_first[-1], at_second[-1])
     if high - low < LEAST_OVERLAP:
         return None
@@ -72,10 +72,10 @@ def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, 
     nodes = nodes[(nodes >= low) & (nodes <= high)]
     samples = np.arange(draws) % len(first[0].meter.data)
     above = [
-        _area(at, errors - _smooth(at, *baseline), nodes)
+        _area(at, _tamed(errors) - _tamed(_smooth(at, *baseline)), nodes)
         for at, errors in ((at_first, errors_first), (at_second, errors_second))
     ]
-    cost = _area(at_first, errors_first, nodes)
+    cost = area(at_first, errors_first, nodes)
     return paired(cost, cost + above[1] - above[0], samples)
 
 
@@ -104,23 +104,27 @@ def _error(values: Array) -> float:
 
 def area(at: Array, errors: Array, nodes: Array) -> Array:
     """Bits/dim [draws]: half the area under errors [levels, draws] over log-SNR, by straight lines."""
-    return _area(*_tamed(at, errors), nodes)
+    return _area(at, _tamed(errors), nodes)
 
 
-def _tamed(at: Array, errors: Array) -> tuple[Array, Array]:
-    return at, np.where(errors.mean(axis=1, keepdims=True) > 1.0, 1.0, errors)
+def _tamed(errors: Array) -> Array:
+    return np.where(errors.mean(axis=1, keepdims=True) > 1.0, 1.0, errors)
 
 
 def _area(at: Array, values: Array, nodes: Array) -> Array:
     return np.asarray(0.5 * trapezoid(_at(nodes, at, values), nodes, axis=0) / math.log(2.0))
 
 
-def _smooth(nodes: Array, at: Array, values: Array) -> Array:
-    """The curve between its levels by monotone cubics, and level beyond them."""
+def _smooth(nodes: Array, at: Array, errors: Array) -> Array:
+    """The curve between its levels by monotone cubics, and level beyond them.
+
+    Logarithms: where a network is bad its error grows as the SNR does, and a curve through what counts has a corner at 1.
+    """
     own, first = np.unique(at, return_index=True)
     if own.size < 2:
-        return np.broadcast_to(values[first], (nodes.size, values.shape[1]))
-    return np.asarray(PchipInterpolator(own, values[first])(np.clip(nodes, own[0], own[-1])))
+        return np.broadcast_to(errors[first], (nodes.size, errors.shape[1]))
+    logarithms = np.log(np.clip(errors[first], LEAST, 1.0 / LEAST))
+    return np.asarray(np.exp(PchipInterpolator(own, logarithms)(np.clip(nodes, own[0], own[-1]))))
 
 
 def _at(nodes: Array, at: Array, values: Array) -> Array:

@@ -96,7 +96,9 @@ class Search:
         arms = [self._arm(current, *each, reading) for each in fed for reading in range(len(self.meter.readings))]
         kept = self._kept(current, arms, self.first_draws, few=True)
         same = [arm for arm in kept if self._is_same(current, arm)]
-        kept = self._finalists(current, [arm for arm in kept if arm not in same])
+        finalists = self._finalists(current, [arm for arm in kept if arm not in same])
+        near = [arm for arm in kept if arm not in finalists and arm not in same and self._looks_tied(current, arm)]
+        kept = finalists
         settled: list[Arm] = []
         while True:
             current.measured.ensure(self.levels, self.draws)
@@ -112,7 +114,7 @@ class Search:
         gain = self._difference(leader, current)
         if leader is current or gain is None or gain.at_least(SIGMAS) <= MARGIN:
             ties = [arm for arm in kept if arm is not current and self._ties(current, arm)]
-            return current, [*same, *settled, *ties]
+            return current, [*same, *settled, *ties, *near]
         ties = [*settled, *(arm for arm in kept if arm is not current and self._ties(leader, arm))]
         order = {id(arm): number for number, arm in enumerate(arms)}
         ties = [arm for arm in ties if arm is leader or self._is_measured(arm)]
@@ -158,7 +160,10 @@ class Search:
         return current if same else Arm(measured, reading, changes)
 
     def _kept(self, current: Arm, arms: list[Arm], draws: int, few: bool = False) -> list[Arm]:
-        """Arms that are not clearly worse than the leader; ``current`` is always among them."""
+        """Arms that are not clearly worse than the leader, or at ``few`` levels clearly better than ``current``, and this.
+
+        A few levels may flatter a leader that all of them do not.
+        """
         beside = current.pair
         costs = {id(arm): difference(beside, arm.pair, draws, beside=beside, few=few) for arm in arms}
         possible = [arm for arm in arms if costs[id(arm)] is not None]
@@ -168,7 +173,10 @@ class Search:
         kept = []
         for arm in possible:
             behind = difference(leader.pair, arm.pair, draws, beside=beside, few=few)
-            if arm is current or arm is leader or (behind is not None and behind.at_least(SIGMAS) <= MATTERS / 4):
+            cost = costs[id(arm)]
+            ahead = few and cost is not None and cost.at_most(SIGMAS) < -MARGIN
+            near = behind is not None and behind.at_least(SIGMAS) <= MATTERS / 4
+            if arm is current or arm is leader or ahead or near:
                 kept.append(arm)
         return kept
 
@@ -217,8 +225,11 @@ class Search:
         return found is not None and abs(found.mean) + found.standard_error < SAME
 
     def _ties(self, leader: Arm, arm: Arm) -> bool:
-        behind = Difference(0.0, 0.0) if arm is leader else self._difference(leader, arm)
-        return behind is not None and behind.mean < MATTERS and behind.at_least(SIGMAS) <= MARGIN
+        return _is_tie(Difference(0.0, 0.0) if arm is leader else self._difference(leader, arm))
+
+    def _looks_tied(self, current: Arm, arm: Arm) -> bool:
+        """Return whether an arm that is not measured in full could not be told from ``current`` so far."""
+        return arm.reading == current.reading and _is_tie(self._first_look(current, arm))
 
     # --- words and order ----------------------------------------------------------------------------------------------
 
@@ -247,6 +258,10 @@ class Search:
             if self._is_measured(simpler) and self._ties(best, simpler):
                 return self._simplified(declared, simpler)
         return best
+
+
+def _is_tie(behind: Difference | None) -> bool:
+    return behind is not None and behind.mean < MATTERS and behind.at_least(SIGMAS) <= MARGIN
 
 
 def _mean(found: Difference | None) -> float:
