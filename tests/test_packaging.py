@@ -78,6 +78,19 @@ def test_the_changelog_and_the_citation_have_one_date_or_none() -> None:
     assert newest[1] == (f"{dpstride.__version__}, {released}" if released else f"Unreleased: {dpstride.__version__}")
 
 
+def test_every_change_stands_once_and_under_a_topic() -> None:
+    changes: dict[str, str] = {}
+    topic = ""
+    for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith(("#", "**")):
+            topic = "" if line.startswith("## ") else line
+        elif line.startswith("- "):
+            assert topic, f"under no topic: {line}"
+            assert line not in changes, f"under {changes[line]} and {topic}: {line}"
+            changes[line] = topic
+    assert changes
+
+
 def test_the_citation_has_what_readers_of_the_format_ask_for() -> None:
     """Required keys of Citation File Format 1.2.0, and of its references; dates as it writes them."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
