@@ -205,7 +205,7 @@ def test_results_do_not_go_among_the_data(place: Path, output: str, capsys: pyte
     before = contents(place)
     for words in (["find", "runs_model:model", "photos"], ["train", "simple", "--data", "photos"]):
         assert _run([*words, "-o", output]) == 2
-        assert f"{output}: lies in photos, whose files are data" in said(capsys)
+        assert f"{output}: lies in photos, whose images are data" in said(capsys)
     assert contents(place) == before
 
 

@@ -1,7 +1,7 @@
 """Stage 9. One run on one output: a verb holds the lock of what it writes from its first moment to its last.
 
-What it writes is nothing that it reads: --overwrite would take the data themselves, and images or texts that results bring
-into a folder of data would be data of the next run.
+What it writes is nothing that it reads: --overwrite would take the data themselves, and figures that results bring into a
+folder of images would be data of the next run.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ def check_entries(folder: Path, patterns: Iterable[str]) -> None:
 def check_apart(
     output: str | os.PathLike[str], read: Iterable[str | os.PathLike[str]], data: Iterable[str] = ()
 ) -> None:
-    """Refuse an output that is one of the files ``read``, or of the ``data``, or lies in a folder of these.
+    """Refuse an output that is one of the files ``read``, or of the ``data``, or lies in a folder of images among these.
 
-    The files themselves would be lost, and images or texts among the results would be data of the next run.
+    The files themselves would be lost, and figures among the results would be data of the next run.
     """
     written = Path(os.path.realpath(output))
     folders = list(data)
@@ -40,10 +40,19 @@ def check_apart(
         if os.path.isfile(each) and written == Path(os.path.realpath(each)):
             raise ValueError(f"{output}: this command reads it, and would write over it. Give another output with -o.")
     for each in folders:
-        if os.path.isdir(each) and written.is_relative_to(os.path.realpath(each)):
+        if os.path.isdir(each) and written.is_relative_to(os.path.realpath(each)) and _has_images(each, written):
             raise ValueError(
-                f"{output}: lies in {each}, whose files are data, as results there would be. Give another output with -o."
+                f"{output}: lies in {each}, whose images are data, as figures there would be. Give another output with -o."
             )
+
+
+def _has_images(folder: str, beside: Path) -> bool:
+    """Return whether a folder holds images, those in a folder ``beside`` them left out."""
+    from ..reading.images import SUFFIXES
+
+    home = Path(os.path.realpath(folder))
+    found = (path for path in home.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return any(home == beside or not path.is_relative_to(beside) for path in found)
 
 
 def _matching(folder: Path, patterns: list[str]) -> Iterator[Path]:
