@@ -106,6 +106,7 @@ def cases(model: Model) -> Iterator[Case]:
         declared["rescaled"] = (("time as index0", "time as index0, a float"), lambda i: (i - 1) * 1000.0 / T)
         declared["sqrt(alpha_bar)"] = (("time as index0", "time as index0, a float"), lambda i: float(process.f[i]))
     else:
+        declared["reversed"] = (("time reversed", "time in (0, 1]"), declared["reversed"][1])
         declared["index0"] = (("time in (0, 1]",), lambda i: i - 1)
     for name, (mends, time_input) in declared.items():
         if any(time_input(i) != fed[i] for i in range(1, T + 1)) or name == "a float":
