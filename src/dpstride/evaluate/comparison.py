@@ -200,7 +200,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics, *, clipping: str = "") 
         options=dict(schedules.options),
         samples={"chosen": chosen_samples, "heldout": heldout.samples},
         seeds={"chosen": int(schedules.provenance["seed"]), "heldout": heldout.seed},
-        warnings=(*_warnings(curves, chosen, schedules, heldout, clipping), *cautions),
+        warnings=(*_warnings(curves, chosen, schedules, heldout, clipping=clipping), *cautions),
         raw=None if heldout.data_range.levels is None else math.log2(heldout.data_range.levels),
         interpolation=interpolated,
     )
