@@ -34,7 +34,7 @@ def standard_normal(
     ``step`` is the training step (`ForwardProcess.origin`), so a thinned grid draws the same noise as the full one.
     """
     noise = np.empty((count, math.prod(shape)))
-    fill_normal(noise, seed, step, _PURPOSES[purpose], first_sample)
+    fill_normal(noise, seed, step, purpose=_PURPOSES[purpose], first_sample=first_sample)
     return torch.from_numpy(noise.reshape(count, *shape))
 
 

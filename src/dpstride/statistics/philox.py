@@ -30,13 +30,11 @@ BLOCKS = 64  # of four words, made at once: they stay in the nearest cache
 MULTIPLIERS = Word(0xD2E7470EE14C6C93), Word(0xCA5A826395121157)
 WEYL = Word(0x9E3779B97F4A7C15), Word(0xBB67AE8584CAA73B)
 ONE, SIGN, SHIFT, LAYER, SIZE = Word(1), Word(8), Word(9), Word(0xFF), Word(2**52 - 1)
-TAIL, BY_TAIL = (
-    float(ziggurat_nor_r),
-    float(ziggurat_nor_inv_r),
-)  # where the tail of the lowest layer begins, and 1 over it
+TAIL_SIGN = Word(17)  # of a number in the tail: bit 8 of its size
+TAIL, BY_TAIL = float(ziggurat_nor_r), float(ziggurat_nor_inv_r)  # where the lowest layer's tail begins, and 1 over it
 
 
-def fill_normal(noise: npt.NDArray[np.float64], seed: int, step: int, purpose: int, first_sample: int) -> None:
+def fill_normal(noise: npt.NDArray[np.float64], seed: int, step: int, *, purpose: int, first_sample: int) -> None:
     """Fill ``noise`` [samples, dims]: each row from the stream of key (seed, step) and counter (·, ·, purpose, sample)."""
     _fill((Word(seed), Word(step), Word(purpose), Word(first_sample)), noise)
 
@@ -77,8 +75,9 @@ def _uniform(stream: Stream, position: int) -> float:
 
 
 @compiled
-def _at_edge(stream: Stream, position: int, layer: Word, size: Word, x: float) -> tuple[bool, float, int]:
+def _at_edge(stream: Stream, position: int, word: Word, x: float) -> tuple[bool, float, int]:
     """Return whether a point outside its layer's rectangle is under the curve, its x, and the position after."""
+    layer = word & LAYER
     if layer > Word(0):
         low, high = fi_double[layer], fi_double[layer - ONE]
         return (high - low) * _uniform(stream, position) + low < math.exp(-0.5 * x * x), x, position + 1
@@ -87,7 +86,7 @@ def _at_edge(stream: Stream, position: int, layer: Word, size: Word, x: float) -
         depth = -math.log1p(-_uniform(stream, position + 1))
         position += 2
         if depth + depth > beyond * beyond:
-            return True, -(TAIL + beyond) if size >> SIGN & ONE else TAIL + beyond, position
+            return True, -(TAIL + beyond) if word >> TAIL_SIGN & ONE else TAIL + beyond, position
 
 
 @compiled
@@ -111,5 +110,5 @@ def _fill(stream: Stream, noise: npt.NDArray[np.float64]) -> None:
                 x = -x if word >> SIGN & ONE else x
                 inside = size < ki_double[layer]
                 if not inside:
-                    inside, x, position = _at_edge(here, position, layer, size, x)
+                    inside, x, position = _at_edge(here, position, word, x)
             noise[row, d] = x
