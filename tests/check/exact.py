@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpstride import Denoiser, ForwardProcess, zoo
+from dpstride.checking.kinds.processes import scaled_linear
 
 T = 200
 
@@ -73,5 +74,6 @@ TRUTHS = {
     "v, cosine, time in (0, 1]": Truth(COSINE, "v", lambda i: i / T),
     "flow": Truth(FLOW, "flow", lambda i: i / T),
     "eps, linear, data in [0, 1]": Truth(LINEAR, "eps", low=0.0, high=1.0),
+    "eps, scaled linear, data in [0, 1]": Truth(scaled_linear(T), "eps", low=0.0, high=1.0),
     "eps, linear, counted from 1": Truth(LINEAR, "eps", lambda i: i),
 }

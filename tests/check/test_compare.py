@@ -23,7 +23,7 @@ def measured(log_snr: Any, few: Any, worse: float = 0.0, errors: Any = None) -> 
     return SimpleNamespace(
         levels=np.arange(len(log_snr)),
         few=np.array(few),
-        meter=SimpleNamespace(data=range(DRAWS)),
+        meter=SimpleNamespace(data=range(DRAWS), square=None, targets=log_snr[::-1]),
         of=lambda reading, levels, draws: (log_snr[levels], errors[levels][:, :draws]),
     )
 
@@ -58,3 +58,13 @@ def test_a_worse_curve_costs_the_area_between_them() -> None:
     assert found is not None
     draws = 1.0 + 0.01 * np.arange(DRAWS)
     assert np.isclose(found.mean, 0.5 * 8.0 * 0.05 * draws.mean() / np.log(2.0))
+
+
+def test_a_first_look_sees_all_levels_of_what_was_measured_at_all() -> None:
+    """Data declared 127 times too large: the right scale shares but the noisiest levels with it, which a third has not."""
+    declared = np.linspace(-5.5, 5.5, 10)
+    other = np.linspace(-9.0, -4.0, 5)
+    at = measured(declared, [1, 4, 7], errors=np.full(10, 1.0)), measured(other, [2, 3, 4], errors=np.full(5, 0.5))
+    found = difference((at[0], 0), (at[1], 0), DRAWS, beside=(at[0], 0), few=True)
+    assert found is not None
+    assert found.mean < -0.3

@@ -26,6 +26,7 @@ _TAIL = float(norm.sf(SIGMAS))
 Reading = tuple[Measured, int]
 LEAST = 1e-12  # error whose logarithm is taken
 LEAST_OVERLAP = 1.0  # of log-SNR ranges, for a comparison
+BESIDE = 1e-3  # of log-SNR: so far below its levels a description has none
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,22 @@ class Difference:
 def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, few: bool = False) -> Difference | None:
     """Cost of ``second`` above ``first`` (each a reading of what was measured), or None where they hardly overlap.
 
-    ``few`` looks at some of the levels only, of each its own; ``beside`` was measured at all of them. What is drawn as
+    ``few`` looks at some of the levels only, of each its own, but for ``beside``, which was measured at all of them: of a
+    process that hardly overlaps with it, those are what there is to see. What is drawn as
     straight lines between levels is how far each of the two is above it, not their errors themselves: grids of different
     processes do not have the same noise levels, and chords of a curve from other places differ by more than is looked for.
     """
     (at_first, errors_first), (at_second, errors_second) = (
-        measured.of(reading, measured.few if few else measured.levels, draws) for measured, reading in (first, second)
+        measured.of(reading, measured.few if few and measured is not beside[0] else measured.levels, draws)
+        for measured, reading in (first, second)
     )
     baseline = beside[0].of(beside[1], beside[0].levels, draws)
+    targets, square = first[0].meter.targets, first[0].meter.square
+    if square is not None:
+        (at_first, errors_first), (at_second, errors_second), baseline = (
+            _completed(*each, targets, square)
+            for each in ((at_first, errors_first), (at_second, errors_second), baseline)
+        )
     low, high = max(at_first[0], at_second[0]), min(at_first[-1], at_second[-1])
     if high - low < LEAST_OVERLAP:
         return None
@@ -77,6 +86,16 @@ def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, 
     ]
     cost = area(at_first, errors_first, nodes)
     return paired(cost, cost + above[1] - above[0], samples)
+
+
+def _completed(at: Array, errors: Array, targets: Array, square: float) -> tuple[Array, Array]:
+    """The errors, and below a description's own noise levels those of x_T's prior, which takes the data for 0."""
+    below = targets[targets < at[0] - BESIDE][::-1]
+    if not below.size:
+        return at, errors
+    below = np.append(below, at[0] - BESIDE)
+    none = np.minimum(1.0, np.exp(below) * square)[:, None].repeat(errors.shape[1], axis=1)
+    return np.concatenate([below, at]), np.concatenate([none, errors])
 
 
 def paired(first: Array, second: Array, samples: Indices) -> Difference | None:

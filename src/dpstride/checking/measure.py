@@ -43,9 +43,11 @@ class Meter:
         seed: int,
         batch_size: int,
         draws: int,
+        square: float | None = None,
     ) -> None:
         self.denoiser, self.data, self.readings = denoiser, data, readings
         self.targets = targets  # log-SNR, falling
+        self.square = square  # mean of the data's, where noise that a description lacks counts as no network's
         self.seed, self.batch_size, self.draws = seed, batch_size, draws
         self.evaluations = 0
         self.dtype = denoiser.dtype

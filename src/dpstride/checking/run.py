@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..statistics.data import Samples
 from .compare import SIGMAS, Difference, area, paired
 from .description import Array, Facts, Inputs, Reading
 from .kinds import CHANGES, readings_for
-from .measure import Meter
+from .measure import NEAR, Meter
 from .outcome import Check, Cost, Level
 from .search import Arm, Found, Search
 
@@ -61,13 +62,33 @@ def check(
     times = float(np.clip(SMALL / math.prod(gathered.shape), 1.0, MOST_TIMES))
     draws = round(times * MOST_DRAWS)
     chosen = gathered.take(order[:draws].tolist())
-    meter = Meter(
-        denoiser, chosen, readings, _targets(inputs, moments[1]), seed=seed, batch_size=batch_size, draws=draws
-    )
-    with progress_bar(None, "check", " descriptions", progress, leave=False) as bar:
-        search = Search(meter, facts, CHANGES, round(min(times, 2.0) * DRAWS), told=bar.update)
-        found = search.run(inputs, _declared_reading(readings, denoiser))
-    return _outcome(denoiser, search, found, moments)
+    reading, first_draws = _declared_reading(readings, denoiser), round(min(times, 2.0) * DRAWS)
+
+    def searched(targets: Array, square: float | None) -> tuple[Search, Found, _Beside]:
+        meter = Meter(denoiser, chosen, readings, targets, seed=seed, batch_size=batch_size, draws=draws, square=square)
+        with progress_bar(None, "check", " descriptions", progress, leave=False) as bar:
+            search = Search(meter, facts, CHANGES, first_draws, told=bar.update)
+            found = search.run(inputs, reading)
+        return search, found, _beside_none(search, found, moments)
+
+    targets = _targets(inputs, moments[1])
+    search, found, beside = searched(targets, None)
+    evaluations = search.meter.evaluations
+    lacks_noise = targets[-1] > _least_log_snr(moments[1]) + NEAR
+    if lacks_noise and (beside.knows_nothing or _is_worse_than_none(found.declared)):
+        square = float((moments[0] ** 2 + moments[1]).mean())
+        search, found, beside = searched(_all_targets(targets, moments[1]), square)
+        evaluations += search.meter.evaluations
+    return _outcome(denoiser, search, found, beside, evaluations)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What is left to pay, bits/dim, beside a Gaussian, and whether the network knows more than that, or than nothing."""
+
+    area: float
+    gaussian: float
+    knows_nothing: bool
 
 
 def declared_inputs(denoiser: Denoiser) -> Inputs:
@@ -92,7 +113,7 @@ def _declared_reading(readings: tuple[Reading, ...], denoiser: Denoiser) -> int:
 def _targets(inputs: Inputs, variances: Array) -> Array:
     """Log-SNR of the noise levels, even, from the least noise on."""
     log_snr = inputs.log_snr[1:]
-    least = LEAST_LOG_SNR - math.log(max(float(variances.mean()), 1e-300))
+    least = _least_log_snr(variances)
     lowest = max(float(log_snr[-1]), least)
     if lowest >= log_snr[0]:
         raise ValueError(
@@ -102,6 +123,16 @@ def _targets(inputs: Inputs, variances: Array) -> Array:
     wanted = np.linspace(float(log_snr[0]), lowest, LEVELS)
     index = np.unique([int(np.abs(log_snr - each).argmin()) for each in wanted])
     return np.asarray(log_snr[index])
+
+
+def _least_log_snr(variances: Array) -> float:
+    return LEAST_LOG_SNR - math.log(max(float(variances.mean()), 1e-300))
+
+
+def _all_targets(own: Array, variances: Array) -> Array:
+    """Those down to where data are lost in noise, be it more than the process has; as close as usual."""
+    lowest = _least_log_snr(variances)
+    return np.linspace(own[0], lowest, math.ceil(LEVELS * (own[0] - lowest) / max(own[0] - own[-1], 1.0)))
 
 
 def _facts(denoiser: Denoiser, data: Samples) -> tuple[Facts, tuple[Array, Array]]:
@@ -127,14 +158,27 @@ def _facts(denoiser: Denoiser, data: Samples) -> tuple[Facts, tuple[Array, Array
     return facts, (x.mean(0).numpy(), x.var(0, correction=0).numpy())
 
 
-def _outcome(denoiser: Denoiser, search: Search, found: Found, moments: tuple[Array, Array]) -> Check:
-    best = found.best
-    worse, areas, gaussian = _beside_gaussian(search, best, found.draws, moments)
+def _beside_none(search: Search, found: Found, moments: tuple[Array, Array]) -> _Beside:
+    """The best description beside the Gaussian, with more draws where these do not decide, and beside no network."""
+    best, draws = found.best, found.draws
+    worse, areas, gaussian = _beside_gaussian(search, best, draws, moments)
     if worse is not None and worse.at_least(SIGMAS) <= WORSE_THAN_GAUSSIAN * gaussian < worse.at_most(SIGMAS):
-        best.measured.ensure(search.levels, search.meter.draws)
-        worse, areas, gaussian = _beside_gaussian(search, best, search.meter.draws, moments)
-    better = best is not found.declared
-    untrained = worse is not None and _knows_nothing(worse, gaussian, better)
+        draws = search.meter.draws
+        best.measured.ensure(search.levels, draws)
+        worse, areas, gaussian = _beside_gaussian(search, best, draws, moments)
+    known = worse is None or not _knows_nothing(worse, gaussian, best is not found.declared)
+    return _Beside(areas, gaussian, not known or _is_worse_than_none(best))
+
+
+def _is_worse_than_none(arm: Arm) -> bool:
+    """Return whether the network is worse than none at every noise level."""
+    errors = arm.measured.errors[arm.reading][:, : arm.measured.draws]
+    return bool((errors.mean(1) > WORSE_THAN_NONE).all())
+
+
+def _outcome(denoiser: Denoiser, search: Search, found: Found, beside: _Beside, evaluations: int) -> Check:
+    best = found.best
+    better, untrained = best is not found.declared, beside.knows_nothing
     reading = search.meter.readings[best.reading]
     changes = [change.label for change in best.changes]
     remedies = [change.remedy for change in best.changes]
@@ -154,9 +198,9 @@ def _outcome(denoiser: Denoiser, search: Search, found: Found, moments: tuple[Ar
         tied=() if untrained else tuple(search.label(arm, best) for arm in found.tied),
         tried=tuple(sorted(tried, key=lambda cost: cost.bits_per_dim)),
         refused=found.refused,
-        area=areas,
-        gaussian=gaussian,
-        evaluations=search.meter.evaluations,
+        area=beside.area,
+        gaussian=beside.gaussian,
+        evaluations=evaluations,
         notes=_notes(search, found),
         draws=found.draws,
         assumed=denoiser.predicts if denoiser.predicts_assumed else None,

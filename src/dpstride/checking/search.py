@@ -20,7 +20,7 @@ from .measure import Indices, Measured, Meter
 MARGIN = 0.005  # bits/dim: a description is not called better for less
 MATTERS = 0.02  # bits/dim: what is closer than this need not be told apart
 SAME = 1e-6  # bits/dim: the change makes no difference to the network
-FINALISTS = 6  # ways to feed the network that are measured in full
+FINALISTS = 6  # ways to feed the network that are told apart to the end
 ROUNDS = 3
 
 
@@ -96,9 +96,14 @@ class Search:
         arms = [self._arm(current, *each, reading) for each in fed for reading in range(len(self.meter.readings))]
         kept = self._kept(current, arms, self.first_draws, few=True)
         same = [arm for arm in kept if self._is_same(current, arm)]
-        finalists = self._finalists(current, [arm for arm in kept if arm not in same])
-        near = [arm for arm in kept if arm not in finalists and arm not in same and self._looks_tied(current, arm)]
-        kept = finalists
+        others = [arm for arm in kept if arm not in same]
+        looks = {id(arm): self._first_look(current, arm) for arm in others}
+        promising = self._first(others, looks, current) + [arm for arm in others if _may_win(looks[id(arm)])]
+        fully = {id(arm.measured) for arm in promising}
+        measured = [arm for arm in others if id(arm.measured) in fully and (arm is current or self._is_measured(arm))]
+        looks |= {id(arm): self._difference(current, arm) for arm in measured}
+        kept = self._first(measured, looks, current)
+        near = [arm for arm in others if arm not in kept and arm.reading == current.reading and _is_tie(looks[id(arm)])]
         settled: list[Arm] = []
         while True:
             current.measured.ensure(self.levels, self.draws)
@@ -187,12 +192,11 @@ class Search:
             if cost is not None and single and arm is not current:
                 self.costs[self.label(arm, current)] = cost
 
-    def _finalists(self, current: Arm, arms: list[Arm]) -> list[Arm]:
+    def _first(self, arms: list[Arm], looks: dict[int, Difference | None], current: Arm) -> list[Arm]:
         """Arms of the few ways to feed the network that look best."""
         rank: dict[int, float] = {}
         for arm in arms:
-            cost = self._first_look(current, arm)
-            rank[id(arm.measured)] = min(rank.get(id(arm.measured), np.inf), _mean(cost))
+            rank[id(arm.measured)] = min(rank.get(id(arm.measured), np.inf), _mean(looks[id(arm)]))
         allowed = {*sorted(rank, key=lambda key: rank[key])[:FINALISTS], id(current.measured)}
         arms = [arm for arm in arms if id(arm.measured) in allowed]
         return arms if current in arms else [current, *arms]
@@ -227,10 +231,6 @@ class Search:
     def _ties(self, leader: Arm, arm: Arm) -> bool:
         return _is_tie(Difference(0.0, 0.0) if arm is leader else self._difference(leader, arm))
 
-    def _looks_tied(self, current: Arm, arm: Arm) -> bool:
-        """Return whether an arm that is not measured in full could not be told from ``current`` so far."""
-        return arm.reading == current.reading and _is_tie(self._first_look(current, arm))
-
     # --- words and order ----------------------------------------------------------------------------------------------
 
     def _complexity(self, arm: Arm) -> int:
@@ -262,6 +262,11 @@ class Search:
 
 def _is_tie(behind: Difference | None) -> bool:
     return behind is not None and behind.mean < MATTERS and behind.at_least(SIGMAS) <= MARGIN
+
+
+def _may_win(behind: Difference | None) -> bool:
+    """Return whether what was seen so far leaves it open that the description is better, and by what matters."""
+    return behind is not None and behind.mean - SIGMAS * behind.standard_error < -MATTERS
 
 
 def _mean(found: Difference | None) -> float:

@@ -36,6 +36,18 @@ def scaled_linear(T: int) -> ForwardProcess:
     return ForwardProcess.from_betas(np.minimum(betas, 0.999), name="scaled_linear")
 
 
+def _continuous_scaled_linear(times: Array) -> ForwardProcess:
+    """The same for many steps: log alpha_bar = −1000 ∫ beta, the square of a line."""
+    first, last = 0.00085**0.5, 0.012**0.5
+
+    def integral(u: Array) -> Array:
+        return np.asarray(1000.0 * ((first + (last - first) * u) ** 3 - first**3) / (3.0 * (last - first)))
+
+    return ForwardProcess.from_functions(
+        lambda u: np.exp(-0.5 * integral(u)), lambda u: np.sqrt(-np.expm1(-integral(u))), times
+    )
+
+
 def _sigmoid(u: Array) -> tuple[Array, Array]:
     """Jabri et al. (2022), start −3, end 3: denoising-diffusion-pytorch's default."""
     low, high = (1.0 / (1.0 + np.exp(-x)) for x in (-3.0, 3.0))
@@ -78,7 +90,7 @@ def _zero_terminal(change: Callable[[Inputs, Facts], Inputs | None]) -> Callable
 
 
 _linear = _from_process(ForwardProcess.linear, lambda times: ForwardProcess.vp_linear(times=times))
-_scaled = _from_process(scaled_linear)
+_scaled = _from_process(scaled_linear, _continuous_scaled_linear)
 
 PROCESSES: tuple[Change, ...] = (
     Change("linear process", "ForwardProcess.linear(T), in continuous time vp_linear", _linear),
