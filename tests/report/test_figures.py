@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,23 @@ def test_the_label_of_an_axis_that_is_cut_fits_into_the_figure() -> None:
     assert figure.x0 <= extent.x0
     assert figure.y0 <= extent.y0
     assert extent.y1 <= figure.y1
+
+
+def test_an_axis_that_one_stride_would_ruin_is_cut() -> None:
+    """Even strides of 19,362 bits/dim flattened all other curves to one line; within reason nothing is cut."""
+    comparison = compare(schedules_from(run()), run(seed=5))
+    values = [value for curve in comparison.curves.values() for value, _ in curve.values()]
+    for worst in (19_362.0, math.inf):
+        even = dict.fromkeys(comparison.curves["even"], (worst, 3.0))
+        far = replace(comparison, curves={**comparison.curves, "even": even})
+        axes, _ = drawn(partial(draw_curves, comparison=far), (6.4, 4.0))
+        low, high = axes.get_ylim()
+        best = [value for value, _ in comparison.curves["dp"].values()]
+        assert low < min(best)
+        assert high < min(best) + 10 * (max(values) - min(values))
+        assert high - low < 10 * (max(best) - min(best))  # what is left can be read
+    axes, _ = drawn(lambda axes: draw_curves(axes, comparison), (6.4, 4.0))
+    assert "cut" not in axes.get_ylabel()
 
 
 def test_the_legend_of_a_race_hides_no_curve() -> None:
