@@ -84,7 +84,7 @@ def check(
 
 @dataclass(frozen=True)
 class _Beside:
-    """What is left to pay, bits/dim, beside a Gaussian, and whether the network knows more than that, or than nothing."""
+    """Bits/dim that are left to pay, and those of a Gaussian; and whether the network knows no more than that, or nothing."""
 
     area: float
     gaussian: float
