@@ -47,9 +47,8 @@ def load_model(model: Any, options: Mapping[str, Any] | None = None) -> LoadedMo
     embedded = (*zoo.names(), *zoo.masked_names())
     no_path = not os.path.exists(text) and not {":", "/"} & set(text)
     near = function_hint(text, Path.cwd()) if no_path else ""
-    if near or _is_plain_name(
-        text
-    ):  # a hub would be asked for it, and after half a minute say that it does not know it
+    # A hub would be asked for a plain name, and after half a minute say that it does not know it.
+    if near or _is_plain_name(text):
         near = near or hint(text, embedded) or path_hint(Path(text))
         raise ValueError(
             f"MODEL {text!r} is neither an embedded model nor a folder here.{near} Embedded are {', '.join(embedded)};"
