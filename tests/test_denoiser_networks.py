@@ -204,6 +204,16 @@ def test_nan_and_infinity_name_the_step(value: float) -> None:
         thinned(torch.zeros(3, 1), 1)
 
 
+def test_infinities_of_both_signs_are_found_and_large_finite_outputs_pass() -> None:
+    large = torch.finfo(torch.float64).max
+    both = torch.tensor([[float("inf")], [-float("inf")], [0.0]])
+    with pytest.raises(NonFiniteError, match="for 2 of 3 samples"):
+        Denoiser(lambda x, time: both, LINEAR, predicts="x0")(torch.zeros(3, 1), 1)
+    # The sum of these is infinite, but none of them is.
+    found = Denoiser(lambda x, time: torch.full_like(x, large), LINEAR, predicts="x0")(torch.zeros(3, 1), 1)
+    assert found.x0_hat.tolist() == [[1.0]] * 3
+
+
 # --- another grid -----------------------------------------------------------------------------------------------------
 
 
