@@ -225,7 +225,7 @@ def measured(event: Event, K: int, others: dict[str, Paths]) -> dict[str, Any]:
 # --- tables ----------------------------------------------------------------------------------------------------------------
 
 
-def told(cells: Sequence[dict[str, Any]], measure: str) -> list[str]:
+def counts(cells: Sequence[dict[str, Any]], measure: str) -> list[str]:
     """The counts by which races are judged, over all cells."""
     good = ahead = 0
     p_values, ratios = [], []
@@ -275,7 +275,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         for label in (None, *SAMPLERS):
             own = [cell["schedules"] for sampler, _, _, cell in measured_cells if label in (None, sampler)]
             if own:
-                rows.append([f"{words}, {label or 'all'} ({len(own)})", *told(own, measure)])
+                rows.append([f"{words}, {label or 'all'} ({len(own)})", *counts(own, measure)])
     names = [OURS, *RACED_BESIDE, DEFAULT_OBJECTIVE, TRAJECTORY, GITS]
     parts = [
         f"{'All ' if n == total else ''}{n} of {total} cells (model, sampler, steps) are measured, with "

@@ -17,7 +17,7 @@ from typing import Any
 
 from beyond import RUNS, results, save, table, write_page
 from other_data import SUBJECTS, Subject
-from race import BUDGETS, SAMPLERS, SHOWN, WORDS, told
+from race import BUDGETS, SAMPLERS, SHOWN, WORDS, counts
 
 from dpstride import tune
 from dpstride.options import DEFAULT_OBJECTIVE, RACED_BESIDE, TRAJECTORY
@@ -64,7 +64,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
                 rows.append([subject, WORDS[sampler], K, *shown, many, cell["winner"]])
     if not cells:
         return ["Nothing is measured yet."]
-    good, ahead, worse, _ = told(cells, MEASURE)
+    good, ahead, worse, _ = counts(cells, MEASURE)
     return [
         f"{len(cells)} cells (data, sampler, steps), with {SAMPLES:,} samples of every schedule against {COUNT:,} new samples "
         f"of the data. At most 1.05 × the best other schedule, or within two standard errors of it: {good}. Closer than every "
