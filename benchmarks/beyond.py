@@ -1,4 +1,4 @@
-"""What the benchmarks of docs/beyond share: their folders, and writing a page's part between its markers."""
+"""Shared parts of the benchmarks of docs/beyond: folders, stored results, and writing a section of a page."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ RUNS = ROOT / "runs" / "beyond"
 
 
 def save(topic: str, model: str, result: dict[str, Any]) -> None:
-    """Keep a model's numbers, from which the page is written."""
+    """Store the numbers of a model, from which the page is written."""
     path = KEPT / topic / f"{model}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def results(topic: str) -> dict[str, dict[str, Any]]:
-    """All that is kept, by model."""
+    """All stored results, by model."""
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((KEPT / topic).glob("*.json"))}
 
 
@@ -32,5 +32,5 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 
 
 def write_page(topic: str, parts: Sequence[str], section: str | None = None) -> None:
-    """The parts between the markers of docs/beyond/TOPIC.md; without a section they are called TOPIC."""
+    """Write the parts between the markers of a section of docs/beyond/TOPIC.md; the section is TOPIC by default."""
     write(section or topic, "".join(part.strip() + "\n\n" for part in parts), ROOT / "docs" / "beyond" / f"{topic}.md")

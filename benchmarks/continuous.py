@@ -1,11 +1,11 @@
-"""What times between those of the grid gain, as docs/beyond/continuous.md shows it.
+"""Measure the gain from times between grid points, for docs/beyond/continuous.md.
 
     python benchmarks/continuous.py                       both continuous-time models
     python benchmarks/continuous.py fashion-flow --grids 50,200 --budgets 8,16
-    python benchmarks/continuous.py --page-only           write the page again from what is there
+    python benchmarks/continuous.py --page-only           rewrite the page from stored results
 
-For grids of several sizes: held-out bits/dim of the grid's best path and of the refined one, both by direct evaluation with
-K network passes on the same test images (seed 1); paths chosen on training images (seed 0) by adaptive statistics.
+For grids of several sizes, compares held-out bits/dim of the grid's best path and of the refined one, both by direct evaluation
+with K network passes on the same test images (seed 1). Paths are chosen from adaptive statistics of training images (seed 0).
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def section(name: str, result: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"### {name}",
-            f"Held-out bits/dim, `posterior` variance, {setting['samples']} training images chose, {setting['heldout']} test "
-            "images score. Noises at different times are different, so gains carry noise of their own.",
+            f"Held-out bits/dim with `posterior` variance; paths are chosen on {setting['samples']} training images and scored "
+            f"on {setting['heldout']} test images. Each time has its own noise, so gains are noisy too.",
             table(head, rows),
         ]
     )
@@ -89,7 +89,7 @@ def section(name: str, result: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"models; {' and '.join(MODELS)} when none is given")
+    parser.add_argument("names", nargs="*", help=f"models; {' and '.join(MODELS)} by default")
     parser.add_argument("--grids", default="50,100,1000")
     parser.add_argument("--budgets", default="8,16,32")
     parser.add_argument("--samples", type=int, default=128)

@@ -1,8 +1,8 @@
-"""Compare paths where the law of finished samples is known: no network, no sampling, less than a minute.
+"""Compare paths where the distribution of samples is known, without a network or sampling, in less than a minute.
 
     python benchmarks/known_laws.py        writes its part of docs/beyond/samples.md
 
-`laws.py` has the data and their laws.
+`laws.py` has the data and the distributions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def band_paths(
 ) -> Callable[[int], list[int]]:
     """Paths of every budget; with ``mean_returned`` the last step t → 0 costs ½ M_t/σ_τ² at every τ below t.
 
-    That is what x̂_0(x_t) costs for any variance, where `band_costs` counts a step that stops at τ.
+    This is the cost of returning x̂_0(x_t), whatever the variance; `band_costs` instead counts a step that stops at τ.
     """
     costs = band_costs(statistics, band.exponent, (band.low, band.high), variance)  # type: ignore[arg-type]
     if not mean_returned:
@@ -49,7 +49,7 @@ def band_paths(
 
 
 def paths_of(statistics: Statistics, chain: Chain) -> Paths:
-    """Paths by name. The ELBO's are those of the variance that samples, with DDIM those of `posterior`."""
+    """Paths by name. Those of the ELBO are for the variance used for sampling, `posterior` with DDIM."""
     elbo = elbo_costs(statistics, chain.variance or "posterior")  # type: ignore[arg-type]
     found: Paths = {
         "default": solve(costs_over(DEFAULT, statistics), max(BUDGETS)).path,
@@ -60,7 +60,7 @@ def paths_of(statistics: Statistics, chain: Chain) -> Paths:
 
 
 def words_of(band: Band) -> str:
-    """The head of a band's column."""
+    """The column heading of a band."""
     return f"p = {band.exponent:g}, {band.low:g}–{band.high:g}"
 
 
@@ -70,13 +70,13 @@ def stride_path(process: ForwardProcess, name: str, budget: int) -> Sequence[int
 
 
 def row(values: Sequence[float]) -> list[str]:
-    """Numbers of three digits, the least of them bold."""
+    """Numbers to three digits, the smallest in bold."""
     shown = [f"{value:.0f}" if value >= 100.0 else f"{value:#.3g}" for value in values]
     return [f"**{text}**" if value == min(values) else text for text, value in zip(shown, values, strict=True)]
 
 
 def compared(statistics: Statistics, distance: Distance) -> str:
-    """A line for every sampler and budget, a column for every kind of path."""
+    """A table with a row for every sampler and budget and a column for every kind of path."""
     rows = []
     for chain, words in CHAINS.items():
         paths = paths_of(statistics, chain)
@@ -86,7 +86,7 @@ def compared(statistics: Statistics, distance: Distance) -> str:
 
 
 def forms(laws: dict[str, tuple[Statistics, Distance]]) -> list[str]:
-    """The same for the forms of the cost, and how often each is the closest, over both bands and all budgets."""
+    """A table of the forms of the cost, and how often each is the closest over both bands and all budgets."""
     rows, closest = [], {words: dict.fromkeys(FORMS, 0) for words in CHAINS.values()}
     for name, (statistics, distance) in laws.items():
         for band in (PLAIN, SQUARED):
@@ -100,7 +100,7 @@ def forms(laws: dict[str, tuple[Statistics, Distance]]) -> list[str]:
     counts = [[words, *numbers.values()] for words, numbers in closest.items()]
     return [
         table(["data", "sampler", "steps", *FORMS], rows),
-        f"How often each form is the closest of the four, over both data, both bands and "
+        f"How often each form is the closest of the four, over both data sets, both bands and "
         f"{', '.join(map(str, BUDGETS))} steps:",
         table(["sampler", *FORMS], counts),
     ]
@@ -112,11 +112,11 @@ def main() -> None:
     parts = [
         "**Gaussian data, 1/f spectrum in 256 dimensions: squared Wasserstein distance**",
         compared(on_gaussian, gaussian.squared_wasserstein),
-        "**The same: KL(data ‖ samples) in nats**",
+        "**The same Gaussian data: KL(data ‖ samples) in nats**",
         compared(on_gaussian, gaussian.divergence),
         "**A mixture of three Gaussians on a line: squared Wasserstein distance · 10³**",
         compared(on_line, lambda *of: 1000.0 * line.squared_wasserstein(*of)),
-        f"**Forms of the cost with {words_of(PLAIN)}: squared Wasserstein distance, on the line · 10³**",
+        f"**Forms of the cost with {words_of(PLAIN)}: squared Wasserstein distance (on the line · 10³)**",
         *forms(
             {
                 "Gaussian": (on_gaussian, gaussian.squared_wasserstein),

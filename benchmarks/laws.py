@@ -1,9 +1,9 @@
-"""Data for which the law of finished samples is known, whatever the path: what `known_laws.py` compares paths by.
+"""Data for which the distribution of samples is known for any path, used by `known_laws.py`.
 
-With the ideal denoiser of Gaussian data every step of a chain is linear, so finished samples are Gaussian, with a variance per
-direction that the path gives. With data on a line every step is a rising map, and then noise: the map moves the distribution
-function, noise multiplies its Fourier transform, and the distance of two laws is that of their quantiles. The errors E Σ e²,
-from which paths are chosen, are exact as well. Nothing is an estimate; only the line has a grid.
+With the ideal denoiser of Gaussian data every step of a chain is linear, so the final samples are Gaussian, and the path
+determines the variance per direction. With one-dimensional data every step is an increasing map followed by noise: the map
+transports the distribution function, noise multiplies its Fourier transform, and distances are computed from quantiles. The
+errors E Σ e², from which paths are chosen, are exact as well. Nothing is estimated; only the one-dimensional case uses a grid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Chain(NamedTuple):
-    """A sampler, with its variance where it has one."""
+    """A sampler, with its variance if it has one."""
 
     sampler: str
     variance: str | None = None
@@ -70,7 +70,7 @@ def exact_statistics(
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """N(0, diag variances): finished samples are N(0, another diagonal)."""
+    """Data N(0, diag(variances)); the final samples are also Gaussian with a diagonal covariance."""
 
     process: ForwardProcess
     variances: Array
@@ -93,7 +93,7 @@ class Gaussian:
         return exact_statistics(self.process, self.variances.size, errors, 0.0, float(self.variances.mean()))
 
     def finished(self, statistics: Statistics, path: Sequence[int], chain: Chain) -> Array:
-        """Variance per direction of the samples of a path."""
+        """Variance per direction of the samples drawn along a path."""
         law = np.ones_like(self.variances)
         for t, s in itertools.pairwise(path):
             a, b, variance = coefficients(statistics, chain, t, s)
@@ -118,7 +118,7 @@ SHARES = (np.arange(20_000) + 0.5) / 20_000
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A mixture of Gaussians on the line: laws are distribution functions at `POINTS`, finished ones quantiles at `SHARES`."""
+    """A mixture of Gaussians in one dimension, with distribution functions at `POINTS` and quantiles of samples at `SHARES`."""
 
     process: ForwardProcess
     weights: Array
@@ -127,7 +127,7 @@ class Line:
 
     @classmethod
     def of_three_modes(cls, T: int = 1000) -> Line:
-        """Modes of different weight and width, on the linear process."""
+        """Three modes of different weight and width, on the linear process."""
         weights, means, deviations = np.array([[0.3, 0.5, 0.2], [-1.0, 0.1, 0.9], [0.1, 0.05, 0.2]])
         return cls(ForwardProcess.linear(T), weights, means, deviations)
 
@@ -160,8 +160,8 @@ class Line:
         return np.interp(SHARES, distribution, POINTS)
 
     def finished(self, statistics: Statistics, path: Sequence[int], chain: Chain) -> Array:
-        """Quantiles of the samples of a path."""
-        if chain.sampler == "ddim":  # without noise quantiles go to quantiles
+        """Quantiles of the samples drawn along a path."""
+        if chain.sampler == "ddim":  # without noise, quantiles map to quantiles
             x = np.asarray(ndtri(SHARES))
             for t, s in itertools.pairwise(path):
                 a, b, _ = coefficients(statistics, chain, t, s)

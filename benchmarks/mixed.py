@@ -1,8 +1,8 @@
-"""What each budget can have of likelihood and of samples, on the embedded models, as docs/beyond/mixed.md shows it.
+"""Measure the trade-off between likelihood and samples at each budget on the embedded models, for docs/beyond/mixed.md.
 
     python benchmarks/mixed.py                       all models
     python benchmarks/mixed.py fashion-simple --teacher-steps 200
-    python benchmarks/mixed.py --page-only           write the page again from what is there
+    python benchmarks/mixed.py --page-only           rewrite the page from stored results
 
 Runs `dpstride find --objective mixed`, which resumes after an interruption.
 """
@@ -34,7 +34,7 @@ def run(name: str, weight: float, teacher_steps: int, budgets: str, samples: int
 
 
 def page(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Ends of each trade-off, and the point of λ: held-out bits/dim / root of the trajectory cost."""
+    """The ends of each trade-off and the point of λ, as held-out bits/dim / root of the trajectory cost."""
     rows = []
     for name, result in found.items():
         for number, (budget, points) in enumerate(result["front"].items()):
@@ -47,19 +47,19 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
     (weight,) = {result["lambda"] for result in found.values()}
     shown = next(iter(found))
     return [
-        f"Held-out bits/dim / root of the trajectory cost. The first command: `{found[shown]['command']}`.",
-        table(["model", "steps", "paths", "λ = 0: least bits/dim", f"λ = {weight:g}", "least trajectory cost"], rows),
+        f"Cells are held-out bits/dim / root of the trajectory cost. Command for the first model: `{found[shown]['command']}`.",
+        table(["model", "steps", "paths", "λ = 0: lowest bits/dim", f"λ = {weight:g}", "lowest trajectory cost"], rows),
         f"![{shown}: the trade-off](results/mixed/{shown}.svg)",
     ]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="models; every embedded one when none is given")
+    parser.add_argument("names", nargs="*", help="models; all embedded ones by default")
     parser.add_argument("--lambda", dest="weight", type=float, default=10.0)
     parser.add_argument("--teacher-steps", type=int, default=1000)
     parser.add_argument("--budgets", default="5,10,20,40")
-    parser.add_argument("--samples", type=int, default=128, help="images that choose, and images that score")
+    parser.add_argument("--samples", type=int, default=128, help="images for choosing, and images for scoring")
     parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()

@@ -17,7 +17,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """A mixture of Gaussians of any covariance, equally likely: means [J, dims] and covariances [J, dims, dims]."""
+    """A mixture of equally likely Gaussians with any covariances: means [J, dims] and covariances [J, dims, dims]."""
 
     means: Array
     covariances: Array
@@ -57,7 +57,7 @@ def points() -> GaussianMixture:
 
 
 def signals(length: int = 64) -> GaussianMixture:
-    """A tone of one of eight frequencies, of random phase and amplitude, in noise that is correlated over some four samples."""
+    """A tone at one of eight frequencies, with random phase and amplitude, in noise correlated over about four samples."""
     time = np.arange(length)
     noise = 0.1**2 * 0.8 ** np.abs(time[:, None] - time)
     tones = []
@@ -69,7 +69,7 @@ def signals(length: int = 64) -> GaussianMixture:
 
 
 def columns(count: int = 10, groups: int = 3) -> GaussianMixture:
-    """Rows of three groups: means of N(0, 1), and columns that two factors of the group correlate (generator of seed 3)."""
+    """Rows in three groups, with means from N(0, 1) and columns correlated by two factors per group (seed 3)."""
     rng = np.random.default_rng(3)
     loadings = 0.4 * rng.standard_normal((groups, count, 2))
     means = rng.standard_normal((groups, count))

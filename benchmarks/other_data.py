@@ -1,10 +1,10 @@
 """Compare schedules for samples with even steps and the ELBO's paths on points, small images, signals and tables.
 
-    python benchmarks/other_data.py        writes its part of docs/beyond/samples.md, some minutes on one core
+    python benchmarks/other_data.py        writes its part of docs/beyond/samples.md, a few minutes on one core
 
-The denoisers are ideal ones in closed form, of mixtures of Gaussians, so that only the path is to blame. Paths are chosen on
-256 samples of the data with seed 0; 2,000 samples start from noises of seed 1, the same for every path, and are compared by
-energy distance with 2,000 others of the data (seed 2).
+The denoisers are the ideal ones of mixtures of Gaussians, in closed form, so differences come from the path alone. Paths are
+chosen on 256 samples of the data with seed 0; 2,000 samples start from noise of seed 1, the same for every path, and are
+compared by energy distance with 2,000 new samples of the data (seed 2).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dpstride.zoo.mixture import mixture_data, mixture_denoiser
 
 CHOOSING, COUNT = 256, 2000
 CHOOSING_SEED, SEED, REAL_SEED = 0, 1, 2
-OTHERS = (PLAIN, SQUARED)  # bands beside the default
+OTHERS = (PLAIN, SQUARED)  # bands to compare with the default
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A denoiser, its data by count and seed, and what values they take."""
+    """A denoiser, a function that draws data by count and seed, and the range of the data."""
 
     denoiser: Denoiser
     draw: Callable[[int, int], Any]
@@ -61,7 +61,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
 
 
 def measured(subject: Subject) -> tuple[float, list[tuple[str, int, dict[str, Any]]]]:
-    """Energy distance of real data from real data, and a cell for every sampler and budget."""
+    """Energy distance between two sets of real data, and a cell for every sampler and budget."""
     statistics, real, cells = subject.statistics(), subject.real(REAL_SEED), []
     for sampler in SAMPLERS:
         paths = paths_of(statistics, sampler, BUDGETS)
@@ -103,10 +103,11 @@ def main() -> None:
     ]
     head = ["data, dimensions", "sampler", "steps", *(WORDS[label] for label in SCHEDULES), *map(words_of, OTHERS)]
     parts = [
-        "Schedules for samples against the others; *surely* is beyond two standard errors of the paired difference:",
+        "Schedules for samples against the others; *significantly* means by more than two standard errors of the paired "
+        "difference:",
         table(["sampler", *(f"against {WORDS[label]}" for label in SCHEDULES[1:])], against),
-        f"**Energy distance · 10³**; {COUNT:,} real samples have " + ", ".join(floors) + ":",
-        table([*head, *(f"for samples less {WORDS[label]}" for label in SCHEDULES[1:])], rows),
+        f"**Energy distance · 10³**; between two sets of {COUNT:,} real samples it is " + ", ".join(floors) + ":",
+        table([*head, *(f"for samples − {WORDS[label]}" for label in SCHEDULES[1:])], rows),
     ]
     write_page("samples", parts, section="other-data")
 

@@ -1,19 +1,19 @@
-"""Races on the embedded models, measured beside every other schedule, for the tables of docs/beyond/race.md.
+"""Race schedules on the embedded models and compare the winners with other schedules, for the tables of docs/beyond/race.md.
 
     python benchmarks/race.py                                          all cells: days on two cores
     python benchmarks/race.py fashion-simple --samplers ddim --budgets 4,8
-    python benchmarks/race.py --page-only                              write the page again from what is there
+    python benchmarks/race.py --page-only                              rewrite the page from stored results
 
-A cell is a model, a sampler and a number of steps; those of few steps come first. Every cell is a race of its own, as `tune`
-runs it for one budget, on training images (seed 0). Then its winner, strides made by hand, the ELBO's path, the trajectory
-objective's and that of GITS draw from the same fresh noises against test images that chose nothing. What `tune` measures
-besides, many even steps and the fewest steps that are as close, is left out. Cells that docs/beyond/results has are not drawn
-again; everything drawn is kept in runs/beyond/race, so that an interrupted run goes on.
+A cell is a model, a sampler and a number of steps; cells with few steps come first. Each cell is a separate race, as `tune`
+runs it for one budget, on training images (seed 0). Then the winner, the hand-made strides and the paths of the ELBO, the
+trajectory objective and GITS are sampled from the same fresh noise and compared with test images that were not used to choose.
+The other measurements of `tune` (many even steps, and the fewest steps that are as close) are left out. Cells with results in
+docs/beyond/results are not drawn again; all samples are kept in runs/beyond/race, so an interrupted run resumes.
 
-Evaluations whose input is the same to the last bit are made once: all paths of a model share the first of every sample, and
-paths with the same first steps those too.
+Evaluations with bitwise identical input are made once: all paths of a model share the first evaluation of each sample, and
+paths with the same first steps share those too.
 
-GITS (Chen et al. 2024, "On the Trajectory Regularity of ODE-based Diffusion Sampling") is written from its description: a
+GITS (Chen et al. 2024, "On the Trajectory Regularity of ODE-based Diffusion Sampling") is implemented from its description: a
 teacher of 60 Euler steps on Karras' schedule is followed from a warm-up batch; the cost of t → s is the mean distance between
 one Euler step and the teacher at s, in z = x/f; dynamic programming minimises V_k(t) = min_s c(t, s) + γ V_(k−1)(s), with γ set
 by hand.
@@ -78,7 +78,7 @@ Paths = dict[int, tuple[int, ...]]
 
 @dataclass(eq=False)
 class Remembered:
-    """A network that passes each input once: the last outputs are kept, by every bit of x and of the times."""
+    """A network that evaluates each input once: recent outputs are cached by the exact bits of x and of the times."""
 
     network: Callable[..., Any]
     kept: OrderedDict[bytes, Tensor] = field(default_factory=OrderedDict)
@@ -125,7 +125,7 @@ def gits_costs(denoiser: Denoiser, teacher: Sequence[int], warmup: int, batch: i
 def gits_paths(
     costs: Array, teacher: Sequence[int], most: int, gamma: float = GITS_GAMMA
 ) -> dict[int, tuple[int, ...]]:
-    """The path of every number of steps, from what is left of the way and γ for all that comes after a step."""
+    """The path of every number of steps, where γ weighs the costs of all later steps."""
     n = len(teacher)
     value, choice = np.full((most + 1, n), np.inf), np.zeros((most + 1, n), dtype=np.int64)
     value[0, n - 1] = 0.0
@@ -143,7 +143,7 @@ def gits_paths(
 
 
 def prepared(name: str, sampler: str, denoiser: Denoiser, options: argparse.Namespace) -> Event:
-    """The race of a model and a sampler, checked; it has the model's own statistics and trajectories, whatever the sampler."""
+    """Return the checked race of a model and a sampler; all samplers share the model's statistics and trajectories."""
     wish = Wish(
         sampler=sampler, budgets=BUDGETS, samples=options.samples, race_samples=options.race_samples,
         first_samples=min(BATCH, options.race_samples), real=options.real,
@@ -160,7 +160,7 @@ def prepared(name: str, sampler: str, denoiser: Denoiser, options: argparse.Name
 
 
 def trajectory_of(event: Event) -> Paths:
-    """Paths of the trajectory objective on the model's grid, as races follow it; by DDIM's costs for a random sampler."""
+    """Paths of the trajectory objective on the model's grid, as in races; with DDIM's costs for a stochastic sampler."""
     sampler = followed(event.sampling) or DEFAULT_ODE_SAMPLER
     found = trajectory_paths(event.denoiser, sampler, event.choosing, max(BUDGETS), event.how, event.output)
     place = {int(index): step for step, index in enumerate(event.denoiser.process.origin)}
@@ -169,7 +169,7 @@ def trajectory_of(event: Event) -> Paths:
 
 
 def gits_of(event: Event) -> Paths:
-    """GITS' paths, whose costs are of the model alone."""
+    """GITS' paths, whose costs depend only on the model."""
     process = event.denoiser.process
     fine = karras_stride(process, min(GITS_TEACHER, process.T)).steps
     kept = event.output / f"gits-{GITS_WARMUP}.npy"
@@ -179,7 +179,7 @@ def gits_of(event: Event) -> Paths:
 
 
 def measured(event: Event, K: int, others: dict[str, Paths]) -> dict[str, Any]:
-    """Race a cell and measure it: distances of all schedules by name, and paired differences of the raced one from each."""
+    """Race a cell; return distances of all schedules by name, and paired differences of the raced one from each."""
     statistics = event.statistics()
     one, purse = replace(event, wish=replace(event.wish, budgets=(K,))), Purse()
     field = one.field(statistics)
@@ -225,9 +225,9 @@ def measured(event: Event, K: int, others: dict[str, Paths]) -> dict[str, Any]:
 # --- tables ----------------------------------------------------------------------------------------------------------------
 
 
-def told(cells: Sequence[dict[str, Any]], measure: str) -> list[str]:
-    """The counts that the race is judged by, over all cells."""
-    good = surely = 0
+def counts(cells: Sequence[dict[str, Any]], measure: str) -> list[str]:
+    """The counts by which races are judged, over all cells."""
+    good = ahead = 0
     p_values, ratios = [], []
     for cell in cells:
         ours, rest = cell[OURS][measure], {name: each for name, each in cell.items() if name != OURS}
@@ -235,15 +235,15 @@ def told(cells: Sequence[dict[str, Any]], measure: str) -> list[str]:
         value, error = rest[best]["ours minus it"][measure]
         good += ours <= AS_GOOD * rest[best][measure] or value <= SURE * error
         by_hand = [rest[name]["ours minus it"][measure] for name in RACED_BESIDE]
-        surely += all(value < -SURE * error for value, error in by_hand)
+        ahead += all(value < -SURE * error for value, error in by_hand)
         value, error = rest[EVEN]["ours minus it"][measure]
         p_values.append(0.5 * math.erfc(value / error / math.sqrt(2.0)) if error > 0.0 else 1.0)
         ratios.append(ours / rest[EVEN][measure])
-    return [str(good), str(surely), str(rejected(p_values)), f"{np.median(ratios):.2f}"]
+    return [str(good), str(ahead), str(rejected(p_values)), f"{np.median(ratios):.2f}"]
 
 
 def rejected(p_values: Sequence[float], level: float = 0.05) -> int:
-    """Hypotheses that Holm's correction rejects."""
+    """Number of hypotheses that are rejected after Holm's correction."""
     count = 0
     for i, p in enumerate(sorted(p_values)):
         if p * (len(p_values) - i) > level:
@@ -253,7 +253,7 @@ def rejected(p_values: Sequence[float], level: float = 0.05) -> int:
 
 
 def page(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Counts by each measure, then distances of every cell, and by how much ours is closer than each other schedule."""
+    """Counts by measure, then the distances of every cell, with the difference between raced and even steps."""
     measured_cells = [
         (sampler, model, K, found[model][sampler][str(K)])
         for K, sampler, model in itertools.product(BUDGETS, SAMPLERS, found)
@@ -264,9 +264,9 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
     first, total = measured_cells[0][3], len(zoo.names()) * len(SAMPLERS) * len(BUDGETS)
     n = len(measured_cells)
     head = [
-        f"of {n} cells",
-        f"at most {AS_GOOD} × the best other, or within two standard errors of it",
-        "surely closer than every hand-made schedule",
+        "measure, sampler (cells)",
+        f"at most {AS_GOOD} × the best other schedule, or within two standard errors of it",
+        "significantly closer than every hand-made schedule",
         "farther than even steps, after Holm's correction",
         "median ratio to even steps",
     ]
@@ -275,13 +275,13 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         for label in (None, *SAMPLERS):
             own = [cell["schedules"] for sampler, _, _, cell in measured_cells if label in (None, sampler)]
             if own:
-                rows.append([f"{words}, {label or 'all'} ({len(own)})", *told(own, measure)])
+                rows.append([f"{words}, {label or 'all'} ({len(own)})", *counts(own, measure)])
     names = [OURS, *RACED_BESIDE, DEFAULT_OBJECTIVE, TRAJECTORY, GITS]
     parts = [
         f"{'All ' if n == total else ''}{n} of {total} cells (model, sampler, steps) are measured, with "
-        f"{first['samples']:,} samples of every schedule against {first['real']:,} test images. *Surely* is beyond two "
-        "standard errors of the paired difference. The race chose by the kernel distance of the same features, on other images "
-        "and noises; pixels chose nothing.",
+        f"{first['samples']:,} samples of every schedule against {first['real']:,} test images. *Significantly* means by more "
+        "than two standard errors of the paired difference. The race chose by the kernel distance of the same features, with "
+        "other images and noise; pixel distances played no part in the choice.",
         table(head, rows),
     ]
     for measure, words in MEASURES.items():
@@ -293,7 +293,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
             shown = [f"**{each}**" if name == best else each for name, each in zip(names, shown, strict=True)]
             value, error = (scale * number for number in cell[EVEN]["ours minus it"][measure])
             rows.append([model, WORDS[sampler], K, *shown, f"{value:+.2f} ± {error:.2f}"])
-        head = ["model", "sampler", "steps", *(SHOWN.get(name, name) for name in names), "raced less even"]
+        head = ["model", "sampler", "steps", *(SHOWN.get(name, name) for name in names), "raced − even"]
         parts += [f"**{words}**", table(head, rows)]
     rows = [
         [model, WORDS[sampler], K, each["winner"], each["variance"] or ""] for sampler, model, K, each in measured_cells
@@ -306,10 +306,12 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=[])
     parser.add_argument("--samplers", default=",".join(SAMPLERS))
     parser.add_argument("--budgets", type=lambda text: [int(K) for K in text.split(",")], default=list(BUDGETS))
-    parser.add_argument("--samples", type=int, default=1024, help="of every path at the end")
+    parser.add_argument("--samples", type=int, default=1024, help="samples of every path in the final measurement")
     parser.add_argument("--race-samples", type=int, default=256)
-    parser.add_argument("--real", type=int, default=2048, help="real images for the race and for the end, each")
-    parser.add_argument("--compile", action="store_true", help="draw with torch.compile, a third faster on a processor")
+    parser.add_argument(
+        "--real", type=int, default=2048, help="real images for the race and for the final measurement, each"
+    )
+    parser.add_argument("--compile", action="store_true", help="use torch.compile, a third faster on a CPU")
     parser.add_argument("--page-only", action="store_true")
     options = parser.parse_args()
     names, denoisers = options.models or zoo.names(), {}
@@ -324,14 +326,14 @@ def main() -> None:
                 if str(K) in kept.get(sampler, {}):
                     continue
                 event = prepared(name, sampler, denoisers[name], options)
-                denoisers[name]._run = memory  # only now: what checks a network passes the same input twice
+                denoisers[name]._run = memory  # only now: the checks of a network evaluate the same input twice
                 with claimed(event.output):
                     cell = measured(event, K, {TRAJECTORY: trajectory_of(event), GITS: gits_of(event)})
                 denoisers[name]._run = memory.network
                 kept.setdefault(sampler, {})[str(K)] = cell
                 save("race", name, kept)
-                print(f"{name}, {sampler}, {K} steps: {cell['winner']} wins; of {memory.asked:,} evaluations {memory.passed:,} "
-                      "were made so far", flush=True)  # fmt: skip
+                print(f"{name}, {sampler}, {K} steps: {cell['winner']} wins; so far {memory.passed:,} of {memory.asked:,} "
+                      "evaluations needed the network", flush=True)  # fmt: skip
     write_page("race", page(results("race")))
 
 

@@ -1,13 +1,13 @@
-"""Races on points, signals and tables, for the second table of docs/beyond/race.md.
+"""Race schedules on points, small images, signals and tables, for the last table of docs/beyond/race.md.
 
     python benchmarks/race_other_data.py                 all of them, some minutes on one core
     python benchmarks/race_other_data.py "points, 2"     one of them
-    python benchmarks/race_other_data.py --page-only     write the page again from what is there
+    python benchmarks/race_other_data.py --page-only     rewrite the page from stored results
 
-The denoisers are ideal ones in closed form, those of `other_data.py`, so that only the path is to blame. `dpstride.tune` races
-by energy distance with data of seed 0, and measures winners, hand-made strides, the ELBO's path and the trajectory objective's
-again from other noises against data of seed 2. Everything drawn is kept in runs/beyond/race_other_data; results are in
-docs/beyond/results/race_other_data.
+The denoisers are the ideal ones of `other_data.py`, in closed form, so differences come from the path alone. `dpstride.tune`
+races by energy distance with data of seed 0, and measures the winners, the hand-made strides and the paths of the ELBO and the
+trajectory objective again, from other noise and against data of seed 2. All samples are kept in runs/beyond/race_other_data;
+results are in docs/beyond/results/race_other_data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from beyond import RUNS, results, save, table, write_page
 from other_data import SUBJECTS, Subject
-from race import BUDGETS, SAMPLERS, SHOWN, WORDS, told
+from race import BUDGETS, SAMPLERS, SHOWN, WORDS, counts
 
 from dpstride import tune
 from dpstride.options import DEFAULT_OBJECTIVE, RACED_BESIDE, TRAJECTORY
@@ -64,11 +64,12 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
                 rows.append([subject, WORDS[sampler], K, *shown, many, cell["winner"]])
     if not cells:
         return ["Nothing is measured yet."]
-    good, surely, worse, _ = told(cells, MEASURE)
+    good, ahead, worse, _ = counts(cells, MEASURE)
     return [
-        f"{len(cells)} cells (data, sampler, steps), {SAMPLES:,} samples of every schedule against {COUNT:,} others of the "
-        f"data. At most 1.05 × the best other, or within two standard errors of it: {good}. Surely closer than every hand-made "
-        f"schedule: {surely}. Farther than even steps after Holm's correction: {worse}.",
+        f"{len(cells)} cells (data, sampler, steps), with {SAMPLES:,} samples of every schedule against {COUNT:,} new samples "
+        f"of the data. At most 1.05 × the best other schedule, or within two standard errors of it: {good}. Closer than every "
+        f"hand-made schedule by more than two standard errors: {ahead}. Farther than even steps after Holm's correction: "
+        f"{worse}.",
         "**Energy distance · 10³**",
         table(
             [

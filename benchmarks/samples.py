@@ -1,13 +1,13 @@
-"""Samples of the embedded models along schedules for samples, even steps and the ELBO's paths, as docs/beyond/samples.md shows.
+"""Sample the embedded models along schedules for samples, even steps and the ELBO's paths, for docs/beyond/samples.md.
 
     python benchmarks/samples.py                              all models, samplers and budgets: hours on two cores
     python benchmarks/samples.py fashion-simple --budgets 8   one of them
-    python benchmarks/samples.py --page-only                  write the page again from what is there
+    python benchmarks/samples.py --page-only                  rewrite the page from stored results
 
-Paths are chosen on 128 training images (seed 0) with the default band, which was settled on training images and other seeds.
-Samples start from the same noises (seed 1) whatever the path, and those of ancestral steps have the noise of every step in
-common as well. They are compared with test images. They are kept in runs/beyond, one file per path, so that an interrupted
-run goes on; several may run at once. Cells that docs/beyond/results has of the same paths are not drawn again.
+Paths are chosen on 128 training images (seed 0) with the default band, which was tuned on training images with other seeds.
+Samples start from the same noise (seed 1) for every path, and ancestral steps also share the noise of each step. They are
+compared with test images and kept in runs/beyond, one file per path, so that an interrupted run resumes; several runs can
+work at once. Cells with results for the same paths in docs/beyond/results are not drawn again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def statistics_of(name: str, denoiser: Denoiser) -> Statistics:
 
 
 def paths_of(statistics: Statistics, sampler: Any, budgets: Sequence[int]) -> dict[tuple[str, int], Schedule]:
-    """Schedules by name and budget; all of them with the sampler, variance and fitted numbers of those for samples."""
+    """Schedules by name and budget, all with the sampler, variance and fitted numbers of the schedules for samples."""
     ours = schedules_from(statistics, plan=SamplesPlan(sampler=sampler), max_budget=max(budgets))
     elbo = schedules_from(statistics, SAMPLES_VARIANCE if sampler == "ancestral" else None, max_budget=max(budgets))
     found = {}
@@ -91,7 +91,7 @@ def paths_of(statistics: Statistics, sampler: Any, budgets: Sequence[int]) -> di
 
 
 def drawn(name: str, denoiser: Denoiser, schedule: Schedule, label: str, count: int) -> NDArray[np.uint8]:
-    """The samples of a schedule as uint8 images, from its file where they are kept."""
+    """The samples of a schedule as uint8 images, read from their file if it exists."""
     identity = {
         "format": "dpstride-benchmark-samples",
         "steps": str(schedule.steps),
@@ -112,7 +112,7 @@ def drawn(name: str, denoiser: Denoiser, schedule: Schedule, label: str, count: 
 
 
 def walked(denoiser: Denoiser, schedule: Schedule, count: int) -> Tensor:
-    """Samples whose noise is named by the number of the step, so that paths of as many steps have all of it in common."""
+    """Samples whose noise depends on the step's number, so that paths with equally many steps share all of it."""
     chain = BuiltIn(schedule.sampler, schedule.eta).walk(denoiser, schedule, SEED)
     parts = []
     for first in range(0, count, BATCH):
@@ -128,7 +128,7 @@ def walked(denoiser: Denoiser, schedule: Schedule, count: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Real:
-    """Test images, which chose nothing."""
+    """Test images, which are not used to choose anything."""
 
     extractor: FeatureExtractor
     features: Features
@@ -141,7 +141,7 @@ class Real:
 
 
 def measured(name: str, sampler: str, K: int, real: Real) -> dict[str, Any] | None:
-    """Distances of a cell's schedules, and paired differences of ours from the others; None until all are drawn."""
+    """Distances of a cell's schedules, and paired differences between ours and the others; None until all are drawn."""
     paths = {label: RUNS / "samples" / name / f"{sampler}-{K}-{label}.safetensors" for label in SCHEDULES}
     if not all(path.is_file() for path in paths.values()):
         return None
@@ -166,7 +166,7 @@ def measured(name: str, sampler: str, K: int, real: Real) -> dict[str, Any] | No
 
 
 def is_measured(name: str, sampler: str, K: int, paths: dict[str, Schedule], count: int) -> bool:
-    """Return whether the results hold this cell, of the same paths and at least as many samples."""
+    """Return whether the results hold this cell, for the same paths and at least this many samples."""
     cell = results("samples").get(name, {}).get(sampler, {}).get(str(K))
     return (
         cell is not None
@@ -176,7 +176,7 @@ def is_measured(name: str, sampler: str, K: int, paths: dict[str, Schedule], cou
 
 
 def frechet_difference(ours: Features, other: Features, real: Features) -> tuple[float, float]:
-    """Difference of Fréchet distances and its standard error: the jackknife over blocks of noises, and of real images."""
+    """Difference of Fréchet distances and its standard error, by the jackknife over blocks of samples and of real images."""
 
     def difference(kept: NDArray[np.intp], kept_real: NDArray[np.intp]) -> float:
         moments = Moments.of(real[kept_real])
@@ -194,12 +194,12 @@ def frechet_difference(ours: Features, other: Features, real: Features) -> tuple
 
 
 def counted(cells: Sequence[dict[str, Any]], label: str, measure: str) -> str:
-    """How often samples of our schedules are closer than those of others, and how often surely so or surely not."""
+    """Counts of cells where our samples are closer than the others, significantly closer, and significantly farther."""
     differences = [cell[f"samples minus {label}"][measure] for cell in cells]
     closer = sum(value < 0.0 for value, _ in differences)
-    surely = sum(value < -2.0 * error for value, error in differences)
-    farther = sum(value > 2.0 * error for value, error in differences)
-    return f"closer in {closer} of {len(differences)}, surely in {surely}; surely farther in {farther}"
+    ahead = sum(value < -2.0 * error for value, error in differences)
+    behind = sum(value > 2.0 * error for value, error in differences)
+    return f"closer in {closer} of {len(differences)}, significantly in {ahead}; significantly farther in {behind}"
 
 
 def page(found: dict[str, dict[str, Any]]) -> list[str]:
@@ -216,8 +216,9 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
     first, all_cells = cells[0][3], len(zoo.names()) * len(SAMPLERS) * len(BUDGETS)
     parts = [
         (f"All {all_cells}" if len(cells) == all_cells else f"{len(cells)} of {all_cells}")
-        + f" cells (model, sampler, steps) are measured, with {first['count']:,} samples a path against {first['real']:,} test "
-        "images. Schedules for samples against the others; *surely* is beyond two standard errors of the paired difference:"
+        + f" cells (model, sampler, steps) are measured, with {first['count']:,} samples per path against {first['real']:,} "
+        "test images. Schedules for samples against the others; *significantly* means by more than two standard errors of the "
+        "paired difference:"
     ]
     for sampler in (None, *SAMPLERS):
         own = [cell for other, _, _, cell in cells if sampler in (None, other)]
@@ -232,7 +233,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
             value, error = (scale * number for number in cell["samples minus even"][measure])
             shown = [f"{scale * cell[label][measure]:.2f}" for label in SCHEDULES]
             rows.append([name, WORDS[sampler], K, *shown, f"{value:+.2f} ± {error:.2f}"])
-        head = ["model", "sampler", "steps", *(WORDS[label] for label in SCHEDULES), "for samples less even"]
+        head = ["model", "sampler", "steps", *(WORDS[label] for label in SCHEDULES), "for samples − even"]
         parts += [f"**{words}**", table(head, rows)]
     return parts
 
@@ -243,7 +244,7 @@ def main() -> None:
     parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)))
     parser.add_argument("--samplers", default=",".join(SAMPLERS))
     parser.add_argument("--samples", type=int, default=1000)
-    parser.add_argument("--compile", action="store_true", help="draw with torch.compile, a third faster on a processor")
+    parser.add_argument("--compile", action="store_true", help="use torch.compile, a third faster on a CPU")
     parser.add_argument("--page-only", action="store_true")
     options = parser.parse_args()
     budgets = [int(K) for K in options.budgets.split(",")]

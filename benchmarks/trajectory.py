@@ -1,12 +1,12 @@
-"""Schedules for deterministic samplers, compared on the embedded models, as docs/beyond/trajectory.md shows them.
+"""Compare schedules for deterministic samplers on the embedded models, for docs/beyond/trajectory.md.
 
     python benchmarks/trajectory.py                        all models: hours on two cores
     python benchmarks/trajectory.py fashion-simple         one of them
     python benchmarks/trajectory.py fashion-simple --samples 64 --trajectories 32 --teacher-steps 200 --budgets 5,10
-    python benchmarks/trajectory.py --page-only            write the page again from what is there
+    python benchmarks/trajectory.py --page-only            rewrite the page from stored results
 
-Every schedule starts from the same noises (seed 1; paths were chosen with seed 0). End points are kept in runs/beyond, one
-file per path, so that an interrupted run goes on.
+Samples start from the same noise for every schedule (seed 1; paths are chosen with seed 0). End points are kept in
+runs/beyond, one file per path, so that an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MEASURES = {
 
 
 def greedy(L: NDArray[np.float64], budget: int) -> tuple[int, ...]:
-    """The same sum of costs, minimised by inserting one point after another where it helps most."""
+    """Minimise the sum of costs greedily, by inserting one point after another where it lowers the sum most."""
     path = [L.shape[0] - 1, 0]
     while len(path) <= budget:
         best: tuple[float, int, int] | None = None
@@ -145,7 +145,7 @@ def run(
 
 
 def noisiest(trajectory: Trajectory) -> dict[str, float]:
-    """By how much the square of an error grows from the noisiest level that was followed: measured, and by the formula."""
+    """The factor by which the square of an error grows from the noisiest measured level: measured, and by the formula."""
     level = int(trajectory.levels.max())
     weights: tuple[Weight, ...] = ("measured", "gaussian")
     found = {weight: propagation(trajectory.process, trajectory, weight)[level] for weight in weights}
@@ -158,7 +158,7 @@ def sum_of(L: NDArray[np.float64], path: tuple[int, ...]) -> float:
 
 
 def end_points(denoiser: Denoiser, schedule: Schedule, sampler: Any, n: int, folder: Path) -> NDArray[np.float32]:
-    """Samples of seed 1, from the file of this path if it has enough."""
+    """Samples of seed 1, read from this path's file if it exists."""
     key = f"{sampler}-{schedule.budget}-{abs(hash(schedule.times)):016x}-{n}"
     path = folder / "ends" / f"{key}.safetensors"
     if path.is_file():
@@ -171,14 +171,14 @@ def end_points(denoiser: Denoiser, schedule: Schedule, sampler: Any, n: int, fol
 
 
 def page(found: dict[str, dict[str, Any]]) -> list[str]:
-    """For each sampler and measure a table of all models; then how often the DP's path is the best."""
+    """A table of all models for each sampler and measure, then error growth, squares against norms, and greedy costs."""
     models = list(found)
     settings = [result["setting"] for result in found.values()]
     assert all(setting == settings[0] for setting in settings), "models were run with different options; run them again"
     (setting, *_), budgets = settings, settings[0]["budgets"]
     parts = [
-        f"{setting['trajectories']} trajectories of {setting['teacher_steps']:,} steps chose; {setting['samples']} other "
-        f"noises score. Cells are at {', '.join(map(str, budgets))} steps."
+        f"Paths are chosen on {setting['trajectories']} trajectories of {setting['teacher_steps']:,} steps and scored on "
+        f"{setting['samples']} other noise samples. Cells are at {', '.join(map(str, budgets))} steps."
     ]
     for sampler in SAMPLERS:
         keys = [key.split(" ", 1)[1].rsplit(" ", 1)[0] for key in found[models[0]]["cells"] if key.startswith(sampler)]
@@ -198,11 +198,11 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
                 rows.append([stride, *cells, best[stride]])
             if measure != "distance":
                 own = [f"{scale * first(found[model]['cells']['teacher'][measure]):.{digits}f}" for model in models]
-                rows.append(["the teacher itself", *own, ""])
-            parts += [f"**{WORDS[sampler]}: {words}**", table(["schedule", *models, "best of all, times"], rows)]
+                rows.append(["teacher", *own, ""])
+            parts += [f"**{WORDS[sampler]}: {words}**", table(["schedule", *models, "times best"], rows)]
     grown = [result["noisiest"] for result in found.values()]
     parts.append(
-        "The square of an error at the noisiest level followed grows, measured and (for Gaussian data), by "
+        "The square of an error at the noisiest measured level grows by a factor (measured, and for Gaussian data) of "
         + "; ".join(
             f"{each['measured']:.2g} ({each['gaussian']:.2g}) at σ = {each['sigma']:.3g} for {model}"
             for model, each in zip(models, grown, strict=True)
@@ -217,12 +217,12 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         ]
         closer = sum(squares < norms for squares, norms in cells)
         parts.append(
-            f"{WORDS[sampler]}: the path of least squares ends closer to the teacher than that of least norms in {closer} of "
-            f"{len(cells)} cases."
+            f"{WORDS[sampler]}: the path with the smallest sum of squares ends closer to the teacher than that with the "
+            f"smallest sum of norms in {closer} of {len(cells)} cases."
         )
     ratios = [costs["greedy"] / costs["dp"] for result in found.values() for costs in result["costs"].values()]
     parts.append(
-        f"The greedy path costs {min(ratios):.3f} to {max(ratios):.3f} times as much as the exact one (DDIM, by the costs that "
+        f"The greedy path costs {min(ratios):.3f} to {max(ratios):.3f} times as much as the exact one (DDIM, by the cost that "
         "both minimise)."
     )
     return parts
@@ -235,12 +235,12 @@ def first(value: Any) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="models; every embedded one when none is given")
-    parser.add_argument("--samples", type=int, default=512, help="end points that score")
-    parser.add_argument("--trajectories", type=int, default=64, help="noises that choose")
+    parser.add_argument("names", nargs="*", help="models; all embedded ones by default")
+    parser.add_argument("--samples", type=int, default=512, help="end points for scoring")
+    parser.add_argument("--trajectories", type=int, default=64, help="noise samples for choosing the paths")
     parser.add_argument("--teacher-steps", type=int, default=1000)
     parser.add_argument("--budgets", default="5,8,10,16,32")
-    parser.add_argument("--images", type=int, default=64, help="training images that choose the ELBO's path")
+    parser.add_argument("--images", type=int, default=64, help="training images for choosing the ELBO's path")
     parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()

@@ -1,11 +1,12 @@
-"""Optimal variances against the paper's setting on the embedded models, as docs/beyond/variance.md shows them.
+"""Compare optimal variances with the paper's setting on the embedded models, for docs/beyond/variance.md.
 
     python benchmarks/variance.py                       all models, the network at every step of the grid
     python benchmarks/variance.py fashion-simple --samples 64 --rows 60
-    python benchmarks/variance.py --page-only           write the page again from what is there
+    python benchmarks/variance.py --page-only           rewrite the page from stored results
 
 Paths are chosen and variances fitted on training images (seed 0) and scored on test images (seed 1). With --rows the network
-runs at so many steps, even in the noise coordinate, and the others are interpolated. Statistics are kept in runs/beyond.
+runs only at that many steps, evenly spaced in the noise coordinate, and the others are interpolated. Statistics are kept in
+runs/beyond.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def held_out(costs: CostTable, path: Any) -> float:
 
 
 def page(found: dict[str, dict[str, Any]]) -> list[str]:
-    """One table of all models, and for each what was hoped for: below the paper's setting, and 16 steps near all."""
+    """A table of all models, and for each whether it is below the paper's setting and how 16 steps compare with all."""
     rows, sentences = [], []
     for name, result in found.items():
         full, bpd = result["full"], result["bpd"]
@@ -73,13 +74,15 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
             rows.append(first + [f"{curve[str(K)]:.3f}" for K in BUDGETS])
         for setting in list(bpd)[1:]:
             above = [K for K in BUDGETS if bpd[setting][str(K)] >= bpd["paper"][str(K)]]
-            place = f"not below the paper's setting at {', '.join(map(str, above))}" if above else "below it at every K"
+            listed = ", ".join(map(str, above))
+            place = f"not below the paper's setting at {listed}" if above else "below the paper's setting at every K"
             gap = bpd[setting]["16"] - full
             sentences.append(
-                f"- {name}, {setting}: {place}; 16 steps are {gap:+.3f} from all steps in the paper's setting."
+                f"- {name}, {setting}: {place}; 16 steps differ from all steps of that setting by {gap:+.3f}."
             )
     settings = {
-        f"{result['samples']} training and as many test images, {result['rows']:,} times" for result in found.values()
+        f"{result['samples']} training and {result['samples']} test images, {result['rows']:,} times"
+        for result in found.values()
     }
     return [
         f"Held-out bits/dim of the DP stride; {'; '.join(sorted(settings))}.",
@@ -90,8 +93,8 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="models; every embedded one when none is given")
-    parser.add_argument("--samples", type=int, default=256, help="images that choose and fit, and images that score")
+    parser.add_argument("names", nargs="*", help="models; all embedded ones by default")
+    parser.add_argument("--samples", type=int, default=256, help="images for choosing and fitting, and for scoring")
     parser.add_argument("--rows", type=int, help="steps at which the network runs; all by default")
     parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page-only", action="store_true")
