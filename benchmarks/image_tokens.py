@@ -76,7 +76,7 @@ def main() -> None:
     shares = np.round(np.array([0.25, 0.5, 0.75, 0.9, 1.0]) * SIDE * SIDE).astype(int)
     print(", ".join(f"{c / math.log(2.0):.3f}" for c in scored.mean_nats[shares]), end="\n\n")
     rows = [[WORDS[rule], *(f"{curve[K][0]:.3f}" for K in BUDGETS)] for rule, curve in comparison.curves.items()]
-    rows.append(["its standard error", *(f"{comparison.curves['dp'][K][1]:.3f}" for K in BUDGETS)])
+    rows.append(["standard error of the best", *(f"{comparison.curves['dp'][K][1]:.3f}" for K in BUDGETS)])
     print(table(["bits/token, held-out", *map(str, BUDGETS)], rows))
 
 

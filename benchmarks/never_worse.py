@@ -1,7 +1,7 @@
 """Measure whether DP strides are ever worse than hand-made ones on held-out images: a table of docs/adaptive.md.
 
     python benchmarks/never_worse.py                                     all models of the zoo, K = 8 to 512: hours
-    python benchmarks/never_worse.py fashion-vlb --budgets 256 512       some of it; goes on where it stopped
+    python benchmarks/never_worse.py fashion-vlb --budgets 256 512       some of it; resumes where it stopped
     python benchmarks/never_worse.py --page                              write the table from what was measured
 
 Paths are chosen as `find` chooses them, from 128 samples at few times; and once more from the same statistics without
@@ -123,8 +123,11 @@ def error_of(values: npt.NDArray[np.float64]) -> float:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """The rows of docs/adaptive.md."""
-    head = "| model | K | held-out images | best hand-made stride | DP less it, not smoothed | DP less it | smoothed less not |"
-    rows = [head, "|---|---|---|---|---|---|---|"]
+    head = "| model | K | held-out images | best hand-made stride | "
+    rows = [
+        f"{head}DP, unsmoothed − hand-made | DP, smoothed − hand-made | smoothed − unsmoothed |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for line in lines:
         cells = [line["model"], str(line["K"]), str(line["images"]), line["stride"]]
         cells += [f"{value:+.4f} ± {error:.4f}" for value, error in (line["noisy"], line["dp"], line["gain"])]

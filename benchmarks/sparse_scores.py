@@ -1,7 +1,7 @@
 """Measure scores from few evaluated times beside those of every time: a table of docs/adaptive.md.
 
     python benchmarks/sparse_scores.py                                  all models of the zoo, 10 seeds each: hours
-    python benchmarks/sparse_scores.py fashion-simple --seeds 5         some of them; goes on where it stopped
+    python benchmarks/sparse_scores.py fashion-simple --seeds 5         some of them; resumes where it stopped
     python benchmarks/sparse_scores.py --samples 128 --most 32          more samples, paths of up to 32 steps only
     python benchmarks/sparse_scores.py --page                           write the table from what was measured
 
@@ -90,9 +90,9 @@ def paths_of(schedules: ScheduleSet, budget: int) -> list[tuple[int, ...]]:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """The rows of docs/adaptive.md: of each model and number of samples, and all together."""
-    head = "| model | T | seeds × samples | steps | times, choosing + scoring | scores | within interpolation's 95% | "
+    head = "| model | T | seeds × samples | steps of the paths | steps evaluated, choosing + scoring | scores | within the 95% "
     rows = [
-        f"{head}its part of the standard error, median | largest difference, bits/dim |",
+        f"{head}interval | interpolation / standard error, median | largest difference, bits/dim |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     longest = {(line["model"], line["samples"], line["seed"]): line for line in sorted(lines, key=itemgetter("most"))}

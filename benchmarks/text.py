@@ -89,7 +89,7 @@ class Tables:
             [WORDS[rule], *(f"{bits:.3f}" for bits, _ in curve.values())] for rule, curve in comparison.curves.items()
         ]
         best = comparison.curves[BEST]
-        rows.append(["its standard error", *(f"{error:.3f}" for _, error in best.values())])
+        rows.append(["standard error of the best", *(f"{error:.3f}" for _, error in best.values())])
         return _table(["bits/token, held-out", *map(str, best)], rows)
 
     @property

@@ -59,8 +59,8 @@ class MaskedComparison:
             reference, name, where = best[least], "the least of any budget", f" at {_rounds(least)}"
         return (
             f"{_rounds(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/token of {name} on held-out data "
-            f"({_told(best[enough])} against {_told(reference)}{where}; {_told(self.curves[EVEN][enough])} with evenly many in "
-            "each)."
+            f"({_told(best[enough])} against {_told(reference)}{where}; {_told(self.curves[EVEN][enough])} with even "
+            "counts)."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
