@@ -1,4 +1,4 @@
-"""Tables printed at the end of a test run and shown in docs/reliability.md: attacks by kind, files fed to readers, kills survived.
+"""Tables printed at the end of a test run, as in docs/reliability.md: attacks by kind, files fed to readers, kills survived.
 
 Every test records in its report what it tried, so the tables are the same for one process or several.
 """
