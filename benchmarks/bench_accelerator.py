@@ -1,11 +1,11 @@
-"""What `estimate`, `bits_per_dim` and `sample` add to a network that runs elsewhere, and how fast noise is made.
+"""Measure the overhead of `estimate`, `bits_per_dim` and `sample` with a network on an accelerator, and the speed of noise.
 
     python benchmarks/bench_accelerator.py [--quick]
 
-The network is a stand-in for an accelerator: it sleeps as long as one would take for the batch, while the processor is
-free, and returns its input. Wall time over the time slept says how well batches are made and results gathered meanwhile.
-An accelerator also has the reductions of `estimate` (bins, decoder), which are replaced by nothing here, and the algebra
-around the network, which is not: it is a part of what is measured. What this cannot show is in docs/performance.md.
+The network simulates an accelerator: it sleeps as long as one would take for the batch, while the CPU is
+free, and returns its input. Wall time over the time slept shows how well preparing batches and gathering results overlap.
+An accelerator would also run the reductions of `estimate` (bins, decoder), which are left out here, and the algebra
+around the network, which is included in the measurement. docs/performance.md lists what this cannot show.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST, NOISE = 1.10, 150e6
 
 
 class Sleeping:
-    """A network that takes its time elsewhere; one call at a time, as an accelerator has it."""
+    """A network that sleeps instead of computing; one call at a time, as on an accelerator."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.slept, self._alone = seconds, 0.0, threading.Lock()
@@ -52,7 +52,7 @@ class Sleeping:
 
 @contextmanager
 def accelerator(reductions: bool) -> Any:
-    """Count the processor's network as one that runs elsewhere, and leave the reductions out unless asked for."""
+    """Treat a network on the CPU as if on an accelerator, and leave out the reductions unless requested."""
     before = Denoiser.waits, passes._Row.sums
 
     def no_sums(row: Any, samples: Any, e: Any, *_: Any, **__: Any) -> Any:
@@ -71,7 +71,7 @@ def accelerator(reductions: bool) -> Any:
 
 
 def ratio(work: Callable[[Denoiser], object], shape: tuple[int, ...], seconds: float, reductions: bool) -> list[float]:
-    """Wall seconds, seconds slept, and their ratio."""
+    """Return wall seconds, seconds slept, and their ratio."""
     network = Sleeping(seconds)
     denoiser = Denoiser(network, PROCESS, predicts="eps", shape=shape, dtype=torch.float32)
     with accelerator(reductions):
@@ -126,7 +126,7 @@ def overlap(quick: bool) -> None:
 
 
 def noise(quick: bool) -> None:
-    """Elements of noise per second, of batches of 128 samples of 3×32×32, by one thread and by two."""
+    """Measure noise elements per second, for batches of 128 samples of 3×32×32, with one thread and with two."""
     shape, batches = (3, 32, 32), 4 if quick else 64
     rows = []
     for threads in (1, 2):

@@ -1,37 +1,38 @@
-"""What the adaptive mode saves and whether what it believes is true, on the embedded models: `make bench-adaptive`.
+"""Measure the adaptive mode's savings and the accuracy of its error estimates, on the embedded models: `make bench-adaptive`.
 
     python benchmarks/bench_adaptive.py --page                       all models, and a section of docs/performance.md
     python benchmarks/bench_adaptive.py fashion-simple mixture       some of them; mixture needs no network
     python benchmarks/bench_adaptive.py --full 64 --heldout 64       smaller references, quicker and noisier
 
-It takes hours and can be stopped at any time: statistics stay in runs/adaptive, and what a seed found in docs/performance
-(with --page) or there. A model that is as it was is not measured again. For each model two references are estimated once:
+It takes hours and can be stopped at any time: statistics are kept in runs/adaptive, and the results of each seed in
+docs/performance (with --page) or there. An unchanged model is not measured again. For each model two references are
+estimated once:
 
-    full        256 images of fashion-train: whose schedules are the baseline
-    heldout     256 images of fashion-test: by which all schedules are scored, without any new pass
+    full        256 images of fashion-train, whose schedules are the baseline
+    heldout     256 images of fashion-test, on which all schedules are scored, without any new pass
 
-The full table is evaluated at every step up to T = 1000. At T = 4000, and on the held-out images, it is every gap-th step,
-gap = T/500, and each of the first 10 gap, because a few steps are a long way in log-SNR there; between them it is filled
-in. No gap is then wider than 0.2 in log-SNR, far narrower than those that the adaptive mode interpolates. Then come 10
+Up to T = 1000 the full table is evaluated at every step. At T = 4000, and on the held-out images, every gap-th step is
+evaluated, gap = T/500, and all of the first 10 gap steps, because few steps span much log-SNR there; the others are filled
+in. No gap is then wider than 0.2 in log-SNR, far narrower than those that the adaptive mode interpolates. Then follow 10
 seeds, each with 128 other images of fashion-train and other noise.
 
-Two things are measured of every seed's schedules. What they cost on the held-out images above the full table's schedules
-is what the target is about. Their regret is what the stated interval is about: how much more they cost than the best ones.
-Nobody knows the best ones; the nearest to be had are those of all 512 images of both references together.
+Two quantities are measured for every seed's schedules. The target concerns their cost on the held-out images above that of
+the full table's schedules. The reported interval concerns their regret: their cost above that of the best schedules. The
+true best schedules are unknown; the closest available are those of all 512 images of both references together.
 
-A table is noisy from one step to the next (its noise is drawn anew at each), and the best of all paths through it would
-mostly be a path through its luckiest steps; so the costs of steps that go the same share of the way to t = 1 (in
-log-SNR) are first smoothed over t, by local lines of width 0.15 in log-SNR. (That this is right can be seen without any
-adaptive run: it moves the costs of even and quadratic strides by less than their noise, and the best paths of one
-smoothed table cost less on the other images than those of one that is smoothed at one length of step only.) The
-unsmoothed difference is printed beside it, with its standard error over images. The first 10 steps are too far apart to
-be smoothed, so each image is taken with 8 noises there.
+A table is noisy from one step to the next (each step has independent noise), and the best of all paths through it would
+mostly be a path through its luckiest steps; so the costs of steps that cover the same share of the way to t = 1 (in
+log-SNR) are first smoothed over t, by local lines of width 0.15 in log-SNR. (This can be validated without any
+adaptive run: smoothing changes the costs of even and quadratic strides by less than their noise, and the best paths of one
+smoothed table cost less on the other images than those of a table smoothed at only one step length.) The
+unsmoothed difference is printed too, with its standard error over images. The first 10 steps are too far apart to
+be smoothed, so each image is evaluated there with 8 noise samples.
 
-Still, the best path of a table is the best for its own images: it gains there what other images would take back,
-a = E [c(p*) − c(p)] for the path p of least cost c in the table and p* truly the best. Near the optimum, where costs are
-quadratic in what noise does to the path, p costs as much more than p* on other images as it gains on its own, and twice
-the images make it half. So a table of 256 images whose path is scored by another such table loses 4 a there, a being that
-of both together; it is measured so, both ways, and taken off the regret.
+Still, the best path of a table is overfitted to its own images: there it has an advantage that it loses on other images,
+a = E [c(p*) − c(p)] for the path p of least cost c in the table and the true best path p*. Near the optimum, where costs are
+quadratic in the effect of noise on the path, the excess cost of p over p* on other images equals its advantage on its own,
+and twice as many images halve both. So if the path from a table of 256 images is scored on another such table, it loses 4 a
+there, where a is that of both tables together; this is measured both ways and subtracted from the regret.
 """
 
 from __future__ import annotations
@@ -62,23 +63,23 @@ Array = NDArray[np.float64]
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "runs" / "adaptive"
 KEPT = ROOT / "docs" / "performance"
-PAPER_SAMPLES = 128  # the paper's cheapest setting, of which the share is counted
-EVERY_UP_TO = 1000  # steps of the full table; other references are evaluated at
-TIMES, FIRST = 500, 10  # so many steps, and at each of the first, up to so many gaps
-APART, NOISES = 10, 8  # steps too far apart to be smoothed, and noises of each image there
-WIDTH = 0.15  # in log-SNR, of the local line
-REACHES = np.log(np.geomspace(0.002, 1.0, 24))  # of steps whose costs are smoothed, from short ones to the longest
+PAPER_SAMPLES = 128  # the paper's cheapest setting, relative to which evaluations are reported
+EVERY_UP_TO = 1000  # largest T at which the full table is evaluated at every step; other references are evaluated at
+TIMES, FIRST = 500, 10  # this many evenly spaced steps, and at all steps of the first so many gaps
+APART, NOISES = 10, 8  # number of first steps that are too far apart to be smoothed, and noise samples per image there
+WIDTH = 0.15  # width of the local lines in log-SNR
+REACHES = np.log(np.geomspace(0.002, 1.0, 24))  # relative lengths of the steps whose costs are smoothed
 
 
 @dataclass(frozen=True)
 class Seed:
-    """One adaptive run, by budget: bits/dim."""
+    """Results of one adaptive run, by budget, in bits/dim."""
 
     above_full: list[float]  # held-out, smoothed
     raw: list[float]  # the same, not smoothed
     raw_error: list[float]
-    regret: list[float]  # above the best path of both smoothed references, less
-    advantage: list[float]  # what that path owes to being the best for just these images
+    regret: list[float]  # above the best path of both smoothed references, minus
+    advantage: list[float]  # the overfitting advantage of that path
     believed: list[float]
     high: list[float]
     evaluations: int
@@ -87,15 +88,15 @@ class Seed:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="zoo names, or mixture; all zoo models when none is given")
+    parser.add_argument("models", nargs="*", help="zoo names, or mixture; default: all zoo models")
     parser.add_argument("--full", type=int, default=256, help="images of the full table")
     parser.add_argument("--heldout", type=int, default=256, help="held-out images")
     parser.add_argument("--samples", type=int, default=128, help="images of each adaptive run")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first-seed", type=int, default=10, help="0 to 9 were looked at while the method was made")
+    parser.add_argument("--first-seed", type=int, default=10, help="0 to 9 were used to develop the method")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--runs", type=Path, default=RUNS, help="folder for what is estimated")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder for statistics")
     parser.add_argument("--compile", action="store_true", help="compile the networks")
     parser.add_argument("--page", action="store_true", help="write docs/performance.md")
     options = parser.parse_args()
@@ -207,7 +208,7 @@ def rounded(seed: dict[str, Any]) -> dict[str, Any]:
 
 
 class Reference:
-    """Tables of the images that are not the seeds', what the best paths cost, and the full table's schedules."""
+    """Tables of the reference images (not the seeds'), costs of the best paths, and the full table's schedules."""
 
     def __init__(
         self, denoiser: Denoiser, train: Samples, test: Samples, folder: Path, options: argparse.Namespace
@@ -242,7 +243,7 @@ class Reference:
 def with_more_noise(
     table: CostTable, denoiser: Denoiser, images: Samples, seed: int, file: Path, options: argparse.Namespace
 ) -> CostTable:
-    """The table with its first rows from the same images with several noises each."""
+    """Return the table with its first rows from the same images with several noise samples each."""
     last = min(APART, table.T)
     steps = sorted({*range(1, last + 1), table.T})
     again = images.take(np.tile(np.arange(len(images)), NOISES))
@@ -256,7 +257,7 @@ def with_more_noise(
 
 
 def own_advantage(one: CostTable, other: CostTable) -> dict[int, float]:
-    """What the best path of both tables together gains by being the best for their images, in nats, by budget."""
+    """Return the overfitting advantage of the best path of both tables together, in nats, by budget."""
     best = [dpstride.solve(table, max(BUDGETS)) for table in (one, other)]
     lost = {
         K: [
@@ -311,7 +312,7 @@ def subject(name: str) -> tuple[Denoiser, Samples, Samples]:
 
 
 def smoothed(table: CostTable, statistics: Statistics) -> CostTable:
-    """The table with the level of each row, and the decoder's cost, smoothed over t."""
+    """Return the table with the level of each row, and the decoder's cost, smoothed over t."""
     process, T = table.process, table.T
     u = noise_coordinate(process, float(statistics.data_square.mean()))[1:]
     # What steps from t cost per unit of snr, by how far they go: a share of the way to t = 1, which every row has.
@@ -332,13 +333,13 @@ def smoothed(table: CostTable, statistics: Statistics) -> CostTable:
 
 
 def smooth_curve(u: Array, y: Array) -> Array:
-    """Local lines, and what they miss smoothed once more: lines alone cut off what is curved (twicing, Tukey 1977)."""
+    """Smooth by local lines, then smooth the residuals once more: lines alone flatten curvature (twicing, Tukey 1977)."""
     lines = local_line(u, y)
     return lines + local_line(u, y - lines)
 
 
 def local_line(u: Array, y: Array) -> Array:
-    """At each u, the value of the line fitted to y with Gaussian weights of WIDTH; lone points stay as they are."""
+    """Return, at each u, the value of the line fitted to y with Gaussian weights of WIDTH; isolated points are unchanged."""
     result = np.empty_like(y)
     for i, at in enumerate(u):
         near = np.abs(u - at) < 5.0 * WIDTH

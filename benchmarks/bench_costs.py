@@ -1,9 +1,9 @@
-"""The table against the loop over all (t, s) pairs with full tensors, and held-out curves from statistics.
+"""Compare the cost table with a loop over all (t, s) pairs with full tensors, and time held-out curves from statistics.
 
     python benchmarks/bench_costs.py [--quick]
 
-The loop is what public codes do for one schedule at a time: mean and variance of both Gaussians as tensors, then their
-divergence, for every pair. Some pairs are timed and scaled to all T (T − 1) / 2, as the table says.
+The loop does what public code does for one schedule at a time: mean and variance of both Gaussians as tensors, then their
+divergence, for every pair. Some pairs are timed and scaled to all T (T − 1) / 2, as the table states.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpstride.statistics.noise import standard_normal
 
 
 class Outputs:
-    """A network that costs next to nothing: noise that looks like a prediction, and v in [−1, 1]."""
+    """A network of negligible cost that returns noise as its prediction, and v in [−1, 1]."""
 
     def __init__(self, learned: bool) -> None:
         self.learned = learned
@@ -41,7 +41,7 @@ def statistics_of(T: int, shape: tuple[int, ...], samples: int, learned: bool, s
 
 
 def pair_by_pair(T: int, shape: tuple[int, ...], samples: int, pairs: int) -> tuple[np.ndarray, dict]:
-    """Seconds of the loop for all pairs, scaled from ``pairs`` of them, and their costs in nats."""
+    """Return the seconds of the loop for all pairs, scaled from ``pairs`` of them, and their costs in nats."""
     process = dpstride.ForwardProcess.cosine(T)
     denoiser = dpstride.Denoiser(Outputs(True), process, variance="learned_range", dtype=torch.float32)
     images = torch.randint(0, 256, (samples, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)

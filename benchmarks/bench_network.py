@@ -1,11 +1,11 @@
-"""What `estimate` and `sample` add to the bare network passes they make.
+"""Measure the overhead of `estimate` and `sample` over their bare network passes.
 
     python benchmarks/bench_network.py [--quick] [--model fashion-simple] [--threads 2]
 
-Baseline: the same batches through the same network, under inference_mode, with nothing else done to them. Baseline and
-subject alternate, and the least of several runs counts for both. `estimate` runs at some steps of the model's own grid
-with everything that it does for each, all decoders and variances included; filling in the other steps, which an estimate
-of every step does not do, is left out.
+Baseline: only the forward passes of the same batches through the same network, under inference_mode. Baseline and
+subject alternate, and the fastest of several runs counts for each. `estimate` runs at some steps of the model's own grid
+with all its work for each, including all decoders and variances; filling in the other steps, which is not needed when
+every step is estimated, is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH = 64
 
 
 def bare_passes(denoiser: dpstride.Denoiser, steps: list[int], batches: int) -> Callable[[], None]:
-    """One forward pass of `BATCH` samples for each t and batch."""
+    """Run one forward pass of `BATCH` samples for each t and batch."""
     times = [denoiser._time[torch.full((BATCH,), t)] for t in steps for _ in range(batches)]
     x = torch.randn(BATCH, 1, 28, 28)
 
@@ -41,7 +41,7 @@ def bare_passes(denoiser: dpstride.Denoiser, steps: list[int], batches: int) -> 
 
 
 def in_turn(bare: Callable[[], object], ours: Callable[[], object], runs: int) -> list[str]:
-    """Cells: seconds of both, the ratio by the clock, what ours adds by the processor's, and peak memory of both."""
+    """Return table cells: seconds of both, their wall-clock ratio, our extra CPU time, and peak memory of both."""
     found, memory = [], np.zeros(2)
     for _ in range(runs):
         both = []
@@ -93,7 +93,7 @@ def sampler(name: str, runs: int, count: int) -> list[str]:
 
 
 def compiled(name: str, runs: int) -> list[str]:
-    """Passes of `Denoiser.faster(compile=True)`, after it has compiled, against the same passes of the network as it is."""
+    """Compare passes of `Denoiser.faster(compile=True)`, after compilation, with the same passes of the original network."""
     denoiser = zoo.load(name)
     steps = np.linspace(1, denoiser.process.T, 8).round().astype(int).tolist()
     bare, fast = bare_passes(denoiser, steps, 1), zoo.load(name).faster(compile=True)

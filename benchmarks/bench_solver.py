@@ -1,10 +1,10 @@
-"""The solver against the corrected Algorithm 1 in numpy: seconds, ratios, memory, scaling.
+"""Compare the solver with the corrected Algorithm 1 in numpy: seconds, ratios, memory, scaling.
 
     python benchmarks/bench_solver.py [--quick] [--figures FOLDER]
 
-Baseline and solver run in turn in one process, and the least of several runs counts for both. Where other work shares
-the machine, seconds of the processor (of all threads together) are steadier than seconds of the clock: both are given.
-Memory and first calls are measured in processes of their own.
+Baseline and solver alternate in one process, and the fastest of several runs counts for each. When other work shares
+the machine, CPU time (of all threads together) is more stable than wall-clock time: both are given.
+Memory and first calls are measured in separate processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST = {1000: 50, 4000: 100}  # times faster than Algorithm 1, by T
 
 
 def model_like_lines(T: int, noise: float) -> tuple[Array, Array, Array]:
-    """snr of a linear schedule, E Σ e² of a 3×32×32 model (with Monte Carlo noise, not monotone), and its decoder."""
+    """Return snr of a linear schedule, E Σ e² of a 3×32×32 model (with Monte Carlo noise, not monotone), and its decoder."""
     alpha_bar = np.cumprod(1 - np.linspace(1e-4, 0.02, T) * 1000 / T)
     snr = np.concatenate(([np.inf], alpha_bar / (1 - alpha_bar)))
     M = 60 / (1 + 0.05 * snr) * np.exp(noise * np.random.default_rng(0).normal(size=T + 1))
@@ -46,7 +46,7 @@ def table_of(snr: Array, M: Array, decoder: Array) -> Array:
 
 
 def algorithm_1(L: Array, budgets: int) -> tuple[Array, Array]:
-    """C[k, T] for k up to `budgets`, and the least seconds per budget (clock, processor), which do not depend on k."""
+    """Return C[k, T] for k up to `budgets`, and the least seconds per budget (wall clock, CPU), which do not depend on k."""
     T = len(L) - 1
     C, D = np.full((budgets + 1, T + 1), np.inf), np.zeros((budgets + 1, T + 1), np.int64)
     C[0, 0] = 0.0
@@ -220,7 +220,7 @@ def in_new_process(kind: str, T: int, K: int) -> dict[str, float]:
 
 
 def measure(kind: str, T: int, K: int) -> None:
-    """Peak memory of one solve, as JSON, from a process that has already compiled and holds the input."""
+    """Print the peak memory of one solve as JSON, from a process that has already compiled and holds the input."""
 
     given = model_like_lines(T, 0.02)
     L = table_of(*given) if kind == "table" else np.empty(0)

@@ -1,11 +1,11 @@
-"""What several processes gain, and what each unit of work costs besides its network passes.
+"""Measure the speed-up from several processes, and the cost of each unit of work besides its network passes.
 
     python benchmarks/bench_workers.py [--quick] [--model fashion-simple] [--processes 2]
 
-The same estimate in one process and in several, started by torchrun, with one thread each. Efficiency is the time of one
-process over (processes × their time), after everything is loaded and warm; the results are compared bit for bit. Then,
-in one process, the parts of docs/scaling.md: bytes of a unit's result, seconds to hand it over and to fold it in, seconds
-to draw noise.
+The same estimate runs in one process and in several, started by torchrun, with one thread each. Efficiency is the time of
+one process over (processes × their time), after loading and warm-up; the results are compared bit for bit. Then the
+quantities in docs/scaling.md are measured in one process: bytes of a unit's result, seconds to send it and to merge it,
+seconds to draw noise.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def grid(name: str, times: int) -> dpstride.Denoiser:
 
 
 def child(arguments: argparse.Namespace) -> None:
-    """One process of a launch: warm up, wait for the others, work, and write what it took."""
+    """Run one process of a launch: warm up, wait for the others, work, and write the time it took."""
     torch.set_num_threads(1)
     joined = workers.join()
     denoiser, images = grid(arguments.model, arguments.times), zoo.load_data("fashion-test")[: arguments.samples]
@@ -106,7 +106,7 @@ def speed(arguments: argparse.Namespace) -> None:
 
 
 def parts(learned: bool, shape: tuple[int, ...], samples: int) -> tuple[object, ...]:
-    """Costs of one unit of one t: the bytes of its result, and seconds by the processor's clock."""
+    """Measure the costs of one unit of one t: the bytes of its result, and CPU seconds."""
     process = dpstride.ForwardProcess.cosine(4000)
     data = Samples.read(np.random.default_rng(0).integers(0, 256, (samples, *shape)).astype(np.uint8))
 

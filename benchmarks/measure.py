@@ -1,7 +1,7 @@
-"""How every benchmark measures and prints: baseline and subject in turn in one process, the least of several runs.
+"""Shared measuring and printing for benchmarks: baseline and subject alternate in one process, and the fastest run counts.
 
-Tables and verdicts are printed, and with DPSTRIDE_BENCH set also added to that file, a line of JSON each, from which
-`benchmarks/page.py` makes docs/performance.md.
+Tables and verdicts are printed, and if DPSTRIDE_BENCH is set also appended to that file, one line of JSON each, from which
+`benchmarks/page.py` writes docs/performance.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def clocks() -> Array:
 
 
 def least_seconds(function: Callable[[], object], runs: int) -> Array:
-    """(clock, processor), each the least of the runs."""
+    """Return (wall clock, CPU) seconds, each the least of the runs."""
     seconds = []
     for _ in range(runs):
         start = clocks()
@@ -36,7 +36,7 @@ def least_seconds(function: Callable[[], object], runs: int) -> Array:
 
 
 def peak_bytes(function: Callable[[], object]) -> float:
-    """Most memory of this process during a call, above what it had before; NaN where Linux does not tell."""
+    """Return the peak memory of this process during a call, above its use before; NaN where Linux does not report it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
         before = memory("VmRSS")
@@ -48,7 +48,7 @@ def peak_bytes(function: Callable[[], object]) -> float:
 
 
 def memory(field: str) -> int:
-    """Bytes of a field of this process's status: VmRSS, or VmHWM for the peak."""
+    """Return the bytes of a field of this process's status: VmRSS, or VmHWM for the peak."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))
 
@@ -63,13 +63,13 @@ def print_table(title: str, head: Iterable[str], rows: Iterable[Iterable[object]
 
 
 def judge(what: str, target: str, measured: str, met: bool) -> None:
-    """Say of a target whether this measurement meets it."""
+    """Report whether this measurement meets a target."""
     print(f"  {'met' if met else 'NOT MET'}: {what}: {measured} (target: {target})", flush=True)
     _keep({"kind": "target", "what": what, "target": target, "measured": measured, "met": bool(met)})
 
 
 def draw_scaling(curves: dict[str, tuple[list[int], list[float], float]], folder: str | os.PathLike[str]) -> None:
-    """Time against T and against K, a figure each, with the slopes of the logarithms."""
+    """Plot time against T and against K, one figure each, with the log-log slopes."""
     from matplotlib.figure import Figure
 
     for letter in "TK":

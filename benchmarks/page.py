@@ -1,11 +1,11 @@
-"""Run the benchmarks and write what they measured to docs/performance.md: `make bench`.
+"""Run the benchmarks and write their results to docs/performance.md: `make bench`.
 
     python benchmarks/page.py                 all but bench_adaptive, about ten minutes on two idle cores
-    python benchmarks/page.py bench_solver    some of them; what the page says of the others stays
-    python benchmarks/page.py --quick         tiny sizes, to see that everything runs; the page is printed, not written
-    python benchmarks/page.py --page-only     write the page again from the last measurements
+    python benchmarks/page.py bench_solver    some of them; the page's other sections are kept
+    python benchmarks/page.py --quick         tiny sizes, to check that everything runs; the page is printed, not written
+    python benchmarks/page.py --page-only     rewrite the page from the last measurements
 
-Each script runs in a process of its own, one after the other, and leaves its tables and verdicts in runs/bench.
+Each script runs in its own process, one after the other, and writes its tables and verdicts to runs/bench.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures"
 RUNS = ROOT / "runs" / "bench"
-# In the order of the page. bench_adaptive takes hours and has a target and a section of its own.
+# In the order of the page. bench_adaptive takes hours and has its own make target and section.
 SCRIPTS = ("bench_network", "bench_accelerator", "bench_costs", "bench_solver", "bench_workers")
 BUSY = 0.5  # load per core above which figures are not worth keeping
 
@@ -48,7 +48,7 @@ def run(name: str, folder: Path, quick: bool) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What figures depend on besides the code."""
+    """Return the hardware, load and versions that measurements depend on."""
     processor = platform.processor() or platform.machine()
     if (info := Path("/proc/cpuinfo")).is_file():
         names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
@@ -64,7 +64,7 @@ def machine() -> dict[str, Any]:
 
 
 def read(folder: Path) -> dict[str, list[Entry]]:
-    """Entries of each script that has run."""
+    """Return the entries of each script that has run."""
     files = {name: folder / f"{name}.jsonl" for name in SCRIPTS}
     return {
         name: [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -74,7 +74,7 @@ def read(folder: Path) -> dict[str, list[Entry]]:
 
 
 def body(found: dict[str, list[Entry]]) -> str:
-    """The measured part of the page."""
+    """Return the measured part of the page."""
     lines = ["### Targets", "", *verdicts([entry for entries in found.values() for entry in entries])]
     for name, entries in found.items():
         on = next(entry for entry in entries if entry["kind"] == "machine")
@@ -93,7 +93,7 @@ def body(found: dict[str, list[Entry]]) -> str:
 
 
 def section(entries: list[Entry]) -> str:
-    """Verdicts and tables of one script that has a section of its own."""
+    """Return the verdicts and tables of one script that has its own section."""
     return "\n".join([f"{datetime.date.today().isoformat()}.", "", *verdicts(entries), *tables(entries)])
 
 
@@ -121,7 +121,7 @@ def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def write(section: str, text: str, file: Path = PAGE) -> None:
-    """Put text between the markers of a section of a page."""
+    """Write text between the markers of a page's section."""
     page = file.read_text(encoding="utf-8")
     pattern = re.compile(rf"(<!-- {section}:begin.*?-->\n).*?(<!-- {section}:end -->)", re.DOTALL)
     if not pattern.search(page):

@@ -1,4 +1,4 @@
-"""The pictures of docs/report.md, taken of the pages of a demo and of a study in headless Chromium.
+"""Take the screenshots in docs/report.md from the pages of a demo and of a study, in headless Chromium.
 
     make demo && .venv/bin/python benchmarks/screenshots.py demo
     .venv/bin/python benchmarks/screenshots.py runs/study/fashion-simple
@@ -28,7 +28,7 @@ NARROW_HEIGHT, GAP = 1500, 24
 
 
 def whole(browser: Browser, width: int) -> Image.Image:
-    """All of the page that is open."""
+    """Capture the whole open page."""
     height = int(browser.script("return document.documentElement.scrollHeight"))
     clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
     options = {"format": "png", "captureBeyondViewport": True, "clip": clip}

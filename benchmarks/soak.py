@@ -1,12 +1,12 @@
-"""A long run under a limit of memory: does it keep within it, and does it stay where it was?
+"""Run for a long time under a memory limit, and check that memory use stays below the limit and does not grow.
 
     python benchmarks/soak.py [--minutes 120] [--memory 2.0] [--T 4000] [--samples 24] [--model NAME] [-o soak.json]
 
-Estimates the same statistics again and again, each pass with another seed, with its progress kept on disk, until the time
-is up, in a process that may not have more address space than the limit (RLIMIT_AS). Memory in use (RSS) is noted every
-ten seconds. Within a pass it grows by the result, which is T rows. What an allocator keeps makes the peaks of passes differ
-by some tens of MiB either way, so flat means that a line through the peaks, the first two passes left out, rises by no
-more than that over the whole run: a leak of 1 MiB in each pass would show. Ends with 1 if it is not flat.
+Estimates the same statistics repeatedly, each pass with another seed, with its progress saved on disk, until the time
+is up, in a process whose address space is limited (RLIMIT_AS). Memory in use (RSS) is recorded every
+ten seconds. Within a pass it grows by the result, which is T rows. Memory kept by the allocator makes the peaks of passes vary
+by some tens of MiB either way, so "flat" means that a line fitted to the peaks, without the first two passes, rises by no
+more than that over the whole run: a leak of 1 MiB per pass would show. Exits with 1 if it is not flat.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # every thread reserves address space of its own
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # every thread reserves its own address space
 
 import numpy as np
 import torch
@@ -29,8 +29,8 @@ import torch
 import dpstride
 from dpstride import zoo
 
-SLACK = 32 * 2**20  # an allocator that keeps a freed arena
-WARM = 2  # passes in which everything is loaded and compiled for the first time
+SLACK = 32 * 2**20  # for a freed arena that the allocator keeps
+WARM = 2  # first passes, in which everything is loaded and compiled
 
 
 class TimeUpError(Exception):
@@ -38,12 +38,12 @@ class TimeUpError(Exception):
 
 
 def resident() -> int:
-    """Bytes of memory in use."""
+    """Return the bytes of memory in use."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def tiny(T: int) -> dpstride.Denoiser:
-    """A small convolution with a learned variance, so that every field of statistics is there."""
+    """Return a small convolutional network with a learned variance, so that every field of the statistics is used."""
     torch.manual_seed(0)
     layers = torch.nn.Sequential(
         torch.nn.Conv2d(2, 16, 3, padding=1), torch.nn.SiLU(), torch.nn.Conv2d(16, 2, 3, padding=1), torch.nn.Tanh()
@@ -57,7 +57,7 @@ def tiny(T: int) -> dpstride.Denoiser:
 
 
 def stopping(denoiser: dpstride.Denoiser, until: float) -> dpstride.Denoiser:
-    """The same denoiser, whose network fails when the time is up."""
+    """Make the denoiser's network fail when the time is up."""
     network = denoiser.network
 
     def timed(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ def stopping(denoiser: dpstride.Denoiser, until: float) -> dpstride.Denoiser:
 
 
 def growth(peaks: list[int]) -> float:
-    """Bytes by which a line through the peaks rises from the first pass that counts to the last."""
+    """Return the bytes by which a line fitted to the peaks rises from the first counted pass to the last."""
     settled = peaks[WARM:]
     return float(np.polyfit(np.arange(len(settled)), settled, 1)[0]) * (len(settled) - 1)
 
@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--memory", type=float, default=2.0, help="limit in GiB")
     parser.add_argument("--T", type=int, default=4000)
     parser.add_argument("--samples", type=int, default=24)
-    parser.add_argument("--model", help="a zoo name; a tiny network of T steps unless given")
+    parser.add_argument("--model", help="a zoo name; default: a tiny network with T steps")
     parser.add_argument("-o", "--output", type=Path, help="JSON file for the log")
     arguments = parser.parse_args()
     limit = int(arguments.memory * 2**30)
@@ -113,7 +113,7 @@ def main() -> int:
         done.set()
         watcher.join()
     peaks = [max(held for _, each, held in log if each == n) for n in sorted({n for _, n, _ in log})]
-    whole = peaks[:number]  # a last pass that was cut short says little
+    whole = peaks[:number]  # an incomplete last pass is not representative
     enough = len(whole) >= WARM + 3
     risen = growth(whole) if enough else 0.0
     flat = risen <= SLACK
@@ -121,10 +121,10 @@ def main() -> int:
     for n, peak in enumerate(peaks):
         print(f"pass {n}: peak {peak / 2**20:.0f} MiB{'' if n < number else ' (cut short)'}")
     verdict = f"{'flat' if flat else 'NOT flat'}, {risen / 2**20:+.0f} MiB over the run"
-    verdict = verdict if enough else f"too short to say: give it at least {WARM + 3} passes"
+    verdict = verdict if enough else f"too short to tell: at least {WARM + 3} passes are needed"
     print(
-        f"{(time.monotonic() - start) / 60:.1f} minutes, T = {denoiser.process.T}, {len(images)} samples, {number} whole "
-        f"passes, {number * denoiser.process.T * len(images):,} evaluations; most memory {highest / 2**20:.0f} MiB of "
+        f"{(time.monotonic() - start) / 60:.1f} minutes, T = {denoiser.process.T}, {len(images)} samples, {number} complete "
+        f"passes, {number * denoiser.process.T * len(images):,} evaluations; peak memory {highest / 2**20:.0f} MiB of "
         f"{limit / 2**20:.0f} MiB allowed: {verdict}."
     )
     if arguments.output is not None:

@@ -1,11 +1,11 @@
-"""The paper's evaluation on every embedded model, as docs/zoo-study.md shows it.
+"""Run the paper's evaluation on every embedded model and write docs/zoo-study.md.
 
-    python benchmarks/study.py                      all models: an hour and more each on two cores
+    python benchmarks/study.py                      all models: an hour or more each on two cores
     python benchmarks/study.py fashion-simple       one of them
-    python benchmarks/study.py --page-only          write the page again from what is there
+    python benchmarks/study.py --page-only          only rewrite the page from existing results
 
-Each model goes through the command that a user would type, with two processes and a compiled network; it resumes after an
-interruption. Then results and figures are copied to docs/study, and the page's part between its markers is written.
+For each model, runs the command that a user would type, with two processes and a compiled network; it resumes after an
+interruption. Results and figures are then copied to docs/study, and the section between the page's markers is written.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ RUNS = ROOT / "runs" / "study"
 LAUNCH = ["torchrun", "--nproc-per-node", "2", "-m", "dpstride"]
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # one core for each process
-    "MALLOC_MMAP_MAX_": "0",  # glibc: keep freed memory, which every pass wants again
+    "MALLOC_MMAP_MAX_": "0",  # glibc: keep freed memory, because every pass needs it again
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
 }
-# Where every sample costs 4,000 evaluations: fewer of them, in batches that two processes share.
+# Where a sample costs 4,000 evaluations: fewer samples, in batches that two processes share.
 LONG = ["--heldout-samples", "64", "--all-samples", "80", "--batch-size", "40"]
 FEW = 32
 HAND_MADE = {"even": even_stride, "quadratic": quadratic_stride}
 FIGURES = {
     "bits_per_dim": "held-out bits/dim against the number of steps",
-    "timesteps": "the times that the DP stride visits",
+    "timesteps": "times visited by the DP stride",
     "distances": "distances against the number of steps",
     "agreement": "distance against bits/dim",
-    "ablation": "what few samples lose",
-    "samples": "samples along the strides, below real images",
+    "ablation": "loss from choosing on fewer samples",
+    "samples": "samples of each stride, below real images",
 }
 
 
@@ -72,13 +72,13 @@ def run(name: str, more: list[str]) -> None:
 
 
 def keep(name: str, words: list[str]) -> None:
-    """Copy what the pages show, and the command that made it."""
+    """Copy everything the pages show, and the command that produced it."""
     kept = KEPT / name
     kept.mkdir(parents=True, exist_ok=True)
     shutil.copy(RUNS / name / "results.json", kept)
     for figure in FIGURES:
         source = RUNS / name / "figures" / f"{figure}.png"
-        if figure == "samples":  # grey images: a third of the file, and nothing that an .svg would show better
+        if figure == "samples":  # greyscale images: a third of the size, and no gain from an .svg
             Image.open(source).convert("L").save(kept / source.name, optimize=True)
         else:
             shutil.copy(source, kept)
@@ -91,7 +91,7 @@ def keep(name: str, words: list[str]) -> None:
 
 
 def differences(schedules: ScheduleSet, heldout: Statistics) -> str:
-    """What hand-made strides cost more than the DP stride on the same images and noise, and how sure that is."""
+    """Return the extra cost of hand-made strides over the DP stride, on the same images and noise, with standard errors."""
     costs = elbo_costs(heldout, schedules.options["variance"], schedules.options["decoder"])
     assert costs.unit_totals is not None
     lines = [f"| bits/dim above the DP stride | {' | '.join(map(str, TABLE_BUDGETS))} |"]
@@ -108,9 +108,9 @@ def differences(schedules: ScheduleSet, heldout: Statistics) -> str:
 
 
 def losses(schedules: ScheduleSet, heldout: Statistics) -> str:
-    """Where along paths of few steps the bits are lost, on held-out data."""
+    """Return where along paths of few steps the bits are lost, on held-out data."""
     lines = [
-        "| where bits/dim are lost | decoder, from t = | other steps | the costliest of them |",
+        "| where bits/dim are lost | decoder, from t = | other steps | the costliest of these |",
         "|---|---:|---:|---:|",
     ]
     for K in (8, FEW):
@@ -126,7 +126,7 @@ def losses(schedules: ScheduleSet, heldout: Statistics) -> str:
 
 
 def write_pages() -> None:
-    """The studies on their page, and the first model's table and figure on the first page."""
+    """Write the studies to their page, and the first model's table and figure to the README."""
     done = [name for name in zoo.names() if (KEPT / name / "results.json").is_file()]
     write("study", "\n".join([overview(done), *map(section, done)]), PAGE)
     if FIRST in done:
@@ -134,7 +134,7 @@ def write_pages() -> None:
 
 
 def summary(name: str) -> str:
-    """The paper's table for one model, with its command and what was found about samples; its curves are at the top."""
+    """Return the paper's table for one model, with its command and findings about samples; its curves are at the top."""
     results = StudyResults.load(KEPT / name / "results.json")
     command = (KEPT / name / "command.txt").read_text(encoding="utf-8").strip()
     parts = [
@@ -153,7 +153,7 @@ def summary(name: str) -> str:
 
 
 def samples_sentence(results: StudyResults) -> str:
-    """At which budgets the best likelihood does not have the best samples, in plain words."""
+    """State at which budgets the best likelihood does not have the best samples."""
     budgets = sorted({each.budget for each in results.distances if each.budget < results.T})
     least = {
         K: min((each for each in results.distances if each.budget == K), key=lambda each: each.frechet) for K in budgets
@@ -172,10 +172,10 @@ def samples_sentence(results: StudyResults) -> str:
 
 
 def overview(names: list[str]) -> str:
-    """A line for each model: what 32 steps lose, and whether samples tell the same."""
+    """Return a row for each model: the loss with 32 steps, and whether sample distances agree."""
     lines = [
         f"| at {FEW} steps | bits/dim above all steps: even, quadratic, DP | distance of samples: even, quadratic, DP | "
-        "of all steps | of real images | rank correlation | fewer bits/dim, smaller distance |",
+        "with all steps | of real images | rank correlation | fewer bits/dim, smaller distance |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
     for name in names:
@@ -215,7 +215,7 @@ def section(name: str) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="models; every embedded one when none is given")
+    parser.add_argument("names", nargs="*", help="models; default: every embedded one")
     parser.add_argument("--page-only", action="store_true")
     parser.add_argument(
         "--study-option", action="append", default=[], help="passed on, e.g. --study-option=--samples=200"

@@ -1,12 +1,12 @@
-"""The paper's table and sample grids for every embedded model, as docs/zoo.md shows them.
+"""Write the paper's table and sample grids for every embedded model to docs/zoo.md.
 
     python benchmarks/zoo.py                      all models: half an hour on two cores
-    python benchmarks/zoo.py --every-step         the same with the network at every step: some two hours
+    python benchmarks/zoo.py --every-step         the same, evaluating the network at every step: about two hours
     python benchmarks/zoo.py fashion-simple       one of them
-    python benchmarks/zoo.py --page-only          write the page again from what is there
+    python benchmarks/zoo.py --page-only          only rewrite the page from existing results
 
-Each model goes through the commands a user would type (`dpstride find`, `dpstride sample`); they resume after an
-interruption. Then the page's tables are written between its markers.
+For each model, runs the commands a user would type (`dpstride find`, `dpstride sample`); they resume after an
+interruption. The tables are then written between the page's markers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(name: str, samples: int, every_step: bool) -> None:
 
 
 def write_page() -> None:
-    """Sections of the models that have been run here; those of others stay as they are."""
+    """Write the sections of the models that were run here; other sections are left unchanged."""
     before, begin, rest = PAGE.read_text(encoding="utf-8").partition("<!-- zoo:begin -->\n")
     body, end, after = rest.partition("<!-- zoo:end -->")
     sections = {part.split("\n")[0].removeprefix("### "): part for part in re.split(r"\n(?=### )", body)}
@@ -59,10 +59,10 @@ def _section(name: str) -> str:
     lines = [f"### {name}", ""]
     held_out = facts["held_out"]
     lines += [
-        f"Full chain, {held_out['images']:,} test images: {held_out['bpd']:.3f} ± {held_out['standard_error']:.3f} "
-        f"bits/dim. Below, {comparison.samples['heldout']} test images score the paths that "
-        f"{comparison.samples['chosen']} training images chose; the strides share images and noise, so their differences "
-        "are far more certain than each number.",
+        f"All steps, on {held_out['images']:,} test images: {held_out['bpd']:.3f} ± {held_out['standard_error']:.3f} "
+        f"bits/dim. The paths below were chosen on {comparison.samples['chosen']} training images and scored on "
+        f"{comparison.samples['heldout']} test images; the strides share images and noise, so their differences "
+        "are far more certain than the individual numbers.",
         "",
         "| stride | " + " | ".join(map(str, BUDGETS)) + f" | all {T:,} |",
         "|---|" + "---|" * (len(BUDGETS) + 1),
@@ -73,7 +73,7 @@ def _section(name: str) -> str:
     gap = comparison.curves["dp"][FEW][0] - comparison.curves["dp"][T][0]
     lines += ["", f"DP at {FEW} steps minus all {T:,}: {gap:+.3f} bits/dim. {comparison.sentence()}"]
     if T == 4000:
-        lines += [f"The paper's own gaps at T = 4000: {PAPER_GAPS}."]
+        lines += [f"The paper's gaps at T = 4000: {PAPER_GAPS}."]
     lines += [f"{warning}" for warning in comparison.warnings]
     grids = {str(FEW): f"{FEW} DP steps", "all": f"all {T:,} steps"}
     grids = {label: title for label, title in grids.items() if (FIGURES / f"{name}-{label}.png").is_file()}
@@ -85,7 +85,9 @@ def _section(name: str) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(zoo.names()))
-    parser.add_argument("--samples", type=int, default=128, help="images that choose, and images that score")
+    parser.add_argument(
+        "--samples", type=int, default=128, help="images to choose paths on, and images to score them on"
+    )
     parser.add_argument("--every-step", action="store_true")
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()

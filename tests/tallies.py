@@ -1,6 +1,6 @@
-"""Tables that a run of tests ends with: attacks by kind, files fed to readers, kills survived; as docs/reliability.md has them.
+"""Tables printed at the end of a test run, as in docs/reliability.md: attacks by kind, files fed to readers, kills survived.
 
-Every test says in its report what it tried, so the tables are the same whether one process runs the tests or several do.
+Every test records in its report what it tried, so the tables are the same for one process or several.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def tables(stats: Mapping[str, list[Any]]) -> Iterator[tuple[str, str]]:
             "kills",
             (
                 _table(head, [_row_of(each) for each in sorted(killed, key=lambda each: (each.processes, each.job))])
-                + f"\n\n{total_kills} kills survived; every result was bit for bit that of an undisturbed run"
+                + f"\n\n{total_kills} kills survived; every result was bit for bit that of an uninterrupted run"
             ),
         )
     if attacks := _attacks(stats):

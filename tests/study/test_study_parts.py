@@ -90,11 +90,11 @@ def test_rank_correlation_is_by_its_definition() -> None:
 @pytest.mark.parametrize(
     ("agreement", "verdict"),
     [
-        (Agreement(0.95, 16, 14, 15), "So for this model the two agree."),
-        (Agreement(0.95, 16, 9, 15), "So for this model the two agree in part."),
-        (Agreement(0.95, 16, 5, 15), "So for this model the two do not agree."),
-        (Agreement(0.1, 16, 14, 15), "So for this model the two do not agree."),
-        (Agreement(-0.8, 4, 0, 0), "So for this model the two do not agree."),
+        (Agreement(0.95, 16, 14, 15), "For this model the two agree."),
+        (Agreement(0.95, 16, 9, 15), "For this model the two agree in part."),
+        (Agreement(0.95, 16, 5, 15), "For this model the two do not agree."),
+        (Agreement(0.1, 16, 14, 15), "For this model the two do not agree."),
+        (Agreement(-0.8, 4, 0, 0), "For this model the two do not agree."),
         (Agreement(math.nan, 2, 0, 0), "too few points"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_pattern_that_differs_is_named() -> None:
     swapped = replace(table, rows={**table.rows, "quadratic": (4.0, *table.rows["quadratic"][1:])})
     assert "at 16, 32, 64, 128, 256 steps" in pattern(swapped)
     close = replace(table, rows={**table.rows, "quadratic": (*table.rows["quadratic"][:-1], 3.716)})
-    assert "at every budget (at 256 two of them are turned round by 0.004); 32 DP" in pattern(close)
+    assert "at every budget (at 256 two of them are swapped by 0.004); 32 DP" in pattern(close)
     hurting = replace(table, all_steps=3.9)
     assert "DP at 32, 64, 128, 256 steps is better than all steps" in pattern(hurting)
 

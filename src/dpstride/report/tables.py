@@ -137,7 +137,7 @@ def _distance_table(results: StudyResults, name: str, values: dict[Distance, tup
     if results.floor is not None:
         value, error = values[results.floor]
         written = f"{value:.4g}" + ("" if math.isnan(error) else f" ± {error:.2g}")
-        floor = f"; {results.floor.samples:,} real held-out images have {written}"
+        floor = f"; {results.floor.samples:,} held-out real images: {written}"
     images = results.data["reference"]["images"]
     # Two digits of the smallest standard error, or three of the smallest value.
     errors = [error for _, error in values.values() if error > 0.0]
@@ -160,8 +160,8 @@ def ablation_table(results: StudyResults) -> Table:
         cells: list[Cell] = [(sum(each) / len(each), _deviation(each)) for each in excess]
         rows.append((f"{size:,} samples", tuple(cells)))
     title = (
-        f"{name_of(results)}: held-out bits/dim that schedules found from fewer than {ablation.sizes[-1]:,} samples "
-        f"lose (mean ± standard deviation over {len(ablation.bpd[0])} draws)"
+        f"{name_of(results)}: loss in held-out bits/dim of schedules found from fewer than {ablation.sizes[-1]:,} samples "
+        f"(mean ± standard deviation over {len(ablation.bpd[0])} draws)"
     )
     return Table(title, ("steps", *map(str, ablation.budgets)), tuple(rows), digits=4)
 

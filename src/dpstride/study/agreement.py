@@ -36,12 +36,12 @@ class Agreement:
         pairs = ""
         if self.pairs:
             pairs = (
-                "Between two strides of one budget, the one with fewer bits/dim has the smaller distance in "
+                "Of two strides at the same budget, the one with fewer bits/dim has the smaller distance in "
                 f"{self.same_order} of {self.pairs} pairs. "
             )
         return (
-            f"Over {self.points} points, Spearman's rank correlation of bits/dim and {distance} is {rho:+.2f} (+1: the same "
-            f"order, 0: no relation, −1: the opposite order). {pairs}So for this model the two {verdict}."
+            f"Over {self.points} points, Spearman's rank correlation is {rho:+.2f} between bits/dim and {distance} (+1: same "
+            f"order, 0: no relation, −1: opposite order). {pairs}For this model the two {verdict}."
         )
 
 

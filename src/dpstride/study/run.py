@@ -180,8 +180,8 @@ class Study:
         found.append(too_few(len(self.reference), dimension, "real images"))
         asked = max(counts, default=0)
         found += [
-            f"All {each.budget:,} steps are sampled {each.measured:,} times, the others {asked:,} times: its Fréchet "
-            "distance is too large beside theirs, by what falls as 1/samples; its kernel distance is not."
+            f"The path of all {each.budget:,} steps is sampled {each.measured:,} times, the others {asked:,} times: its "
+            "Fréchet distance is too large in comparison (the bias falls as 1/samples); its kernel distance is unbiased."
             for each in self.plan.points
             if each.stride == ALL and 0 < each.measured < asked
         ]
