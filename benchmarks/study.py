@@ -144,9 +144,7 @@ def summary(name: str) -> str:
         f"{results.comparison.sentence()} All strides are scored on the same images, so differences between strides are far "
         "more certain than each number. Using all steps can be worse than using few: the path must then visit the "
         "lowest noise levels, where the network may be poor ([why](docs/method.md#9-when-more-steps-hurt)).\n",
-        "**Samples.** "
-        + samples_sentence(results)
-        + " All experiments, images of samples, and the paper's numbers "
+        "**Samples.** " + samples_sentence(results) + " All experiments, images of samples, and the paper's numbers "
         "next to ours: [the zoo's studies](docs/zoo-study.md).\n",
     ]
     return "\n".join(part for part in parts if part)
