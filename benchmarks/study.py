@@ -142,12 +142,10 @@ def summary(name: str) -> str:
         f"package ([the zoo](docs/zoo.md)); command: `{command}` (seed 0):\n",
         study_tables(results)[0].markdown(),
         f"{results.comparison.sentence()} All strides are scored on the same images, so differences between strides are far "
-        "more certain than each number. All steps can be worse than few: a network that is poor at the "
-        "lowest noise must visit it there ([why](docs/method.md#9-when-more-steps-hurt)).\n",
-        "**Samples.** "
-        + samples_sentence(results)
-        + " All experiments, pictures of samples, and the paper's own numbers "
-        "beside ours: [the zoo's studies](docs/zoo-study.md).\n",
+        "more certain than each number. Using all steps can be worse than using few: the path must then visit the "
+        "lowest noise levels, where the network may be poor ([why](docs/method.md#9-when-more-steps-hurt)).\n",
+        "**Samples.** " + samples_sentence(results) + " All experiments, images of samples, and the paper's numbers "
+        "next to ours: [the zoo's studies](docs/zoo-study.md).\n",
     ]
     return "\n".join(part for part in parts if part)
 
@@ -164,8 +162,8 @@ def samples_sentence(results: StudyResults) -> str:
     where = f"{', '.join(farther[:-1])} and {farther[-1]}" if farther[1:] else farther[0]
     sampled = ", ".join(map(str, budgets))
     return (
-        f"Fewer bits/dim do not mean better samples. Along the DP stride samples are farther from real images than along an "
-        f"even or quadratic one at {where} steps (measured at {sampled}). For samples in few steps use `--for samples` "
+        f"Lower bits/dim do not mean better samples. Samples along the DP stride are farther from real images than along an "
+        f"even or quadratic stride at {where} steps (measured at {sampled}). For samples in few steps use `--for samples` "
         "([schedules for samples](docs/beyond/samples.md)); there are also [schedules for deterministic samplers]"
         "(docs/beyond/trajectory.md) and [for both](docs/beyond/mixed.md)."
     )
