@@ -20,8 +20,8 @@ import click
 from ..runs.launched import launch_size
 
 # Verbs that spread work. The others have nothing to do for a second process; `study` itself knows which one it is in.
-SPREAD = ("find", "demo", "estimate", "sample", "study")
-OWN_OUTPUT = ("find", "demo", "estimate", "sample")
+SPREAD = ("find", "tune", "demo", "estimate", "sample", "study")
+OWN_OUTPUT = ("find", "tune", "demo", "estimate", "sample")
 
 
 def join_launch(verb: str | None) -> None:
