@@ -118,10 +118,10 @@ def test_impossible_sequences_are_refused(data: Any, options: dict[str, Any], me
         (
             [[1, 2], [3, MASK]],
             {},
-            "must not hold the mask token, which stands for what is not known, but sample 1 has 9 at position 1",
+            "must not contain the mask token, but sample 1 has 9 at position 1",
         ),
         ([[1] * 7], {}, "up to 6 tokens, but sample 0 has 7"),
-        ([[1, 2], [3]], {"pad_token": None}, "Say with which token: pad_token="),
+        ([[1, 2], [3]], {"pad_token": None}, "Set pad_token= of MaskedDenoiser"),
     ],
 )
 def test_data_that_the_model_does_not_take_are_refused(data: Any, options: dict[str, Any], message: str) -> None:
@@ -223,7 +223,7 @@ def test_a_token_without_any_chance_is_named() -> None:
         logits[..., 3] = -torch.inf
         return logits
 
-    with pytest.raises(NonFiniteError, match=r"probability 0\. It is sample 0 at t = "):
+    with pytest.raises(NonFiniteError, match=r"probability 0\. It happened for sample 0 at t = "):
         costs_of(denoiser(network))
 
 
