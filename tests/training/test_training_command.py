@@ -56,7 +56,7 @@ def test_the_command_trains_resumes_and_exports(tmp_path):
     assert facts["plans"] == [[0, 2]]
     result = CliRunner().invoke(train_command, [*arguments, "--steps", "1"])
     assert result.exit_code == 2
-    assert "has reached step 2, beyond the 1 asked for" in " ".join(result.output.split())
+    assert "has reached step 2, beyond the 1 requested steps" in " ".join(result.output.split())
 
 
 def test_the_command_explains_mistakes(tmp_path):
