@@ -25,11 +25,11 @@ from dpstride.zoo.characters import DESCRIPTION, WEIGHTS, decode, load_character
 from dpstride.zoo.texts import STRETCH, STRETCHES, TEXTS, _root
 from model_card import describe, held_out, made
 
-DRAWS = 4  # counts of masked characters that every passage is scored at
+DRAWS = 4  # counts of masked characters at which every passage is scored
 
 
 def install(folder: Path, name: str, text: str) -> Path:
-    """Embed ``text``, score the model in ``folder`` with its weights in half precision, and copy it to zoo/texts/NAME."""
+    """Embed ``text``, score the model in ``folder`` with half-precision weights, and copy it to zoo/texts/NAME."""
     target = _root() / name
     if target.exists():
         shutil.rmtree(target)
@@ -60,7 +60,7 @@ def stretches(ids: Ids) -> str:
 
 @torch.no_grad()
 def held_out_bits(folder: Path, ids: Ids, seed: int = 0) -> tuple[float, float]:
-    """Bits/character of one character at a time, and its standard error: passages at stratified counts of masked ones."""
+    """Bits/character for one character at a time, and its standard error, from stratified counts of masked characters."""
     denoiser = load_characters(folder)
     n = denoiser.length
     tokens = torch.from_numpy(ids[: len(ids) // n * n].astype(np.int64).reshape(-1, n))
@@ -79,7 +79,7 @@ def held_out_bits(folder: Path, ids: Ids, seed: int = 0) -> tuple[float, float]:
 
 
 def model_card(name: str, facts: dict[str, Any]) -> str:
-    """MODEL_CARD.md of a model of characters, from what its dpstride.json says."""
+    """MODEL_CARD.md of a model of characters, from the facts in its dpstride.json."""
     scored = facts["held_out"]
     end = "half a cosine" if facts["cooldown"] is None else f"constant, then falling over {facts['cooldown']:,} steps"
     rows = {

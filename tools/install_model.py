@@ -3,7 +3,7 @@
 ``python tools/install_model.py RUN/model fashion-simple``
 ``python tools/install_model.py RUN/model cifar-simple --heldout cifar-10-batches-bin/test_batch.bin --half``
 
-The first word of the name says what the model was trained on (`FAMILIES`).
+The first word of the name identifies the training data (`FAMILIES`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Family:
-    """What the models of one data set have in common on their cards.
+    """Facts shared by the cards of all models of one data set.
 
     Attributes:
         heldout: embedded test images.
-        hub: the data set's id on the Hugging Face hub.
-        title: its name.
-        pictures: what its images are.
-        origin: where the data set comes from, and on what terms.
+        hub: id of the data set on the Hugging Face hub.
+        title: name of the data set.
+        pictures: description of its images.
+        origin: source and licence of the data set.
     """
 
     heldout: str
@@ -73,7 +73,7 @@ def install(
 ) -> Path:
     """Score the model in ``folder``, copy it to zoo/models/NAME with the result in dpstride.json, and write its card.
 
-    With ``half`` the weights are kept in float16 and both scores are stated, on the same images and noises.
+    With ``half`` the weights are stored in float16 and both scores are stated, on the same images and noise.
     """
     import torch
 
@@ -106,7 +106,7 @@ def _score(folder: Path, images: Tensor, draws: int) -> dict[str, Any]:
 
 
 def keep_half(folder: Path) -> None:
-    """Write the weights of a model's folder in float16, half the size; they are read as float32 again."""
+    """Rewrite the weights in a model's folder in float16, at half the size; they are loaded as float32."""
     from safetensors.torch import load_file, save_file
 
     path = folder / "unet" / "diffusion_pytorch_model.safetensors"
@@ -115,7 +115,7 @@ def keep_half(folder: Path) -> None:
 
 
 def model_card(name: str, facts: dict[str, Any], note: str = "") -> str:
-    """MODEL_CARD.md of a model, from what its dpstride.json says; ``note`` is added as it is."""
+    """MODEL_CARD.md of a model, from the facts in its dpstride.json and a ``note``."""
     scored, setting, family = facts["held_out"], setting_of(facts["objective"]), FAMILIES[name.partition("-")[0]]
     time_input = "the step, counted from 0" if facts["time_input"] == "index0" else "1000 · t, as a float"
     plans = facts.get("plans") or []
@@ -181,7 +181,7 @@ Not meant for anything but studying schedules: it draws small pictures, and not 
 @click.option("--heldout", metavar="DATA", help="Test images.  [the embedded ones]")
 @click.option("--images", type=click.IntRange(2), default=2048, show_default=True, help="Test images to score on.")
 @click.option("--draws", type=click.IntRange(1), default=8, show_default=True, help="Values of t per image.")
-@click.option("--half", is_flag=True, help="Keep the weights in float16.")
+@click.option("--half", is_flag=True, help="Store the weights in float16.")
 @click.option("--note", default="", help="A paragraph for the card.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
 def main(folder: Path, name: str, heldout: str | None, threads: int, **how: Any) -> None:

@@ -1,4 +1,4 @@
-"""Parts that the cards of all models of the zoo have, and where card and facts go."""
+"""Shared parts of the cards of all models in the zoo, and writing of card and facts."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def describe(target: Path, facts: Mapping[str, Any], card: str) -> None:
 
 
 def held_out(target: Path) -> str:
-    """What the folder of a model says of its held-out score, as a line for the terminal."""
+    """The held-out score in the folder of a model, as a line for the terminal."""
     return f"{target}: {json.loads((target / DESCRIPTION).read_text(encoding='utf-8'))['held_out']}"

@@ -1,4 +1,4 @@
-"""The paper's tables, and ours laid beside them (Watson, Ho, Norouzi and Chan 2021, Tables 1 and 2)."""
+"""The paper's tables compared with ours (Watson, Ho, Norouzi and Chan 2021, Tables 1 and 2)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def of_results(results: StudyResults) -> Published:
 
 
 def beside(results: StudyResults, objective: str | None) -> str:
-    """A Markdown table of ours and the paper's model of the same objective, as bits/dim above all steps, and what it shows.
+    """A Markdown table of our model and the paper's with the same objective, as bits/dim above all steps, with conclusions.
 
-    Levels cannot be compared between data sets; what a path loses against all steps can.
+    Levels cannot be compared between data sets; the loss of a path against all steps can.
     """
     ours = of_results(results)
     tables = [ours, *([PAPER[objective]] if objective in PAPER else [])]
@@ -101,11 +101,11 @@ def beside(results: StudyResults, objective: str | None) -> str:
 
 
 def pattern(table: Published, paper: bool = False) -> str:
-    """What a table shows, by rules that are the same for ours and the paper's."""
+    """Conclusions from a table, by the same rules for ours and the paper's."""
     who = f"{table.name} in the paper" if paper else table.name
     columns = BUDGETS[: len(table.rows["dp"])]
     even, quadratic, dp = (table.rows[stride] for stride in STRIDES)
-    # By how much two strides are not in the paper's order; 0 or less where they are.
+    # Largest violation of the paper's order of strides; 0 or less if there is none.
     turned = {K: max(d - q, q - e) for K, e, q, d in zip(columns, even, quadratic, dp, strict=True)}
     ordered = [K for K, most in turned.items() if most <= NEGLIGIBLE]
     order = "at every budget" if len(ordered) == len(columns) else f"at {', '.join(map(str, ordered)) or 'no'} steps"

@@ -2,8 +2,8 @@
 
 ``python tools/train_classifier.py --epochs 6 --threads 1``
 
-The settings were fixed before the test images were looked at: nothing is chosen on them. Batch normalisation helps
-training only; it is folded into the convolutions at the end, so that features need no running averages.
+The settings were fixed before any evaluation on test images, which are not used for any choice. Batch normalisation is used
+only in training; it is folded into the convolutions at the end, so that features need no running averages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, pad, relu
 from dpstride.zoo.classifier import CLASSES, DIMENSION, LAYERS, WEIGHTS, FashionClassifier, folder
 from dpstride.zoo.idx import read_fashion_mnist
 
-SHIFT = 2  # pixels by which training images are moved about
+SHIFT = 2  # largest random shift of training images, pixels
 
 
 class NormalisedClassifier(nn.Module):
@@ -60,7 +60,7 @@ class NormalisedClassifier(nn.Module):
 def train_classifier(
     images: Tensor, labels: Tensor, epochs: int, seed: int = 0, batch_size: int = 128, rate: float = 0.01
 ) -> FashionClassifier:
-    """Train on uint8 images [n, 1, 28, 28], flipped and shifted at random; the same on every run of one machine."""
+    """Train on uint8 images [n, 1, 28, 28], flipped and shifted at random; deterministic on one machine."""
     torch.manual_seed(seed)
     network = NormalisedClassifier().train()
     steps = epochs * (len(images) // batch_size)
@@ -82,7 +82,7 @@ def train_classifier(
 
 
 def _varied(images: Tensor) -> Tensor:
-    """Each image in [−1, 1], flipped left to right or not, and the batch moved by up to two pixels, edges black."""
+    """Images in [−1, 1], each randomly flipped left to right, and the batch shifted by up to two pixels with black edges."""
     flip = torch.rand(len(images)) < 0.5
     x = torch.where(flip[:, None, None, None], images.flip(3), images).float()
     down, right = (int(i) for i in torch.randint(0, 2 * SHIFT + 1, (2,)))
@@ -120,7 +120,7 @@ tells garments apart, on a scale of its own. The data set is Fashion-MNIST, © 2
 
 
 def accuracy(network: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 500) -> float:
-    """Share of uint8 images [n, 1, 28, 28] that are given their label."""
+    """Share of uint8 images [n, 1, 28, 28] that are classified correctly."""
     right = 0
     with torch.inference_mode():
         for first in range(0, len(images), batch_size):
