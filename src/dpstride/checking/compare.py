@@ -26,7 +26,7 @@ _TAIL = float(norm.sf(SIGMAS))
 Reading = tuple[Measured, int]
 LEAST = 1e-12  # lower bound of errors before taking logarithms
 LEAST_OVERLAP = 1.0  # overlap of log-SNR ranges needed for a comparison
-BESIDE = 1e-3  # log-SNR below the lowest level of a description, from which on it has no network
+BESIDE = 1e-3  # log-SNR below its lowest level, from which on a description counts as having no network
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Heat:
         rounds: all rounds.
         lead: the runner-up's distance minus the winner's in the last round, and its standard error; None if there was no
             runner-up.
-        stopped: rounds were skipped because the purse was empty.
+        stopped: rounds were skipped because the purse could not pay for them.
     """
 
     budget: int

@@ -180,8 +180,8 @@ class Study:
         found.append(too_few(len(self.reference), dimension, "real images"))
         asked = max(counts, default=0)
         found += [
-            f"All {each.budget:,} steps have {each.measured:,} samples, other paths {asked:,}: by comparison their Fréchet "
-            "distance is too large, by a bias that falls as 1/samples; their kernel distance is not."
+            f"All {each.budget:,} steps have {each.measured:,} samples, other paths {asked:,}. The Fréchet distance of all "
+            "steps is therefore too large in comparison, by a bias that falls as 1/samples; the kernel distance is unbiased."
             for each in self.plan.points
             if each.stride == ALL and 0 < each.measured < asked
         ]

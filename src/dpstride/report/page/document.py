@@ -206,7 +206,7 @@ def _facts(saved: Saved) -> list[list[str]]:
         ["Scored on", f"{samples['heldout']:,} other samples{heldout}; ± is one standard error over them"],
     ]
     if saved.adaptive is not None:
-        facts.append(["Network evaluations, and distance from the best paths", saved.adaptive.sentence()])
+        facts.append(["Network evaluations and regret", saved.adaptive.sentence()])
     return told(facts)
 
 

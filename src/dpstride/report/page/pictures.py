@@ -77,7 +77,7 @@ def _grids(folder: Path) -> list[dict[str, Any]]:
 
 
 def grid_picture(path: Path, label: str) -> dict[str, Any] | None:
-    """A grid of samples as it is in a folder, or smaller where it is large; None where there is none."""
+    """A grid of samples from a folder, shrunk if it is large; None if it does not exist."""
     from PIL import Image
 
     if not path.is_file():
