@@ -38,9 +38,8 @@ def full_chain_bpd(
     generator = torch.Generator().manual_seed(seed)
     N, dims = len(images), math.prod(images.shape[1:])
     t = np.arange(2, T + 1)
-    p = (
-        0.1 / t.size + 0.9 * t**-1.3 / (t**-1.3).sum()
-    )  # approximate decay of the terms of trained models; any p is unbiased
+    # Approximately the decay of the terms of trained models; the estimate is unbiased for any p.
+    p = 0.1 / t.size + 0.9 * t**-1.3 / (t**-1.3).sum()
     points = (torch.randperm(N * draws, generator=generator) + torch.rand((), generator=generator)) / (N * draws)
     drawn = np.minimum(np.searchsorted(np.cumsum(p), points.double().numpy()), t.size - 1).reshape(N, draws)
     totals = np.zeros(N)

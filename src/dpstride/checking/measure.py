@@ -48,7 +48,7 @@ class Meter:
         self.denoiser, self.data, self.readings = denoiser, data, readings
         self.targets = targets  # log-SNR, falling
         self.square = (
-            square  # mean square of the data, if noise levels that a description lacks count as without a network
+            square  # mean square of the data, to extend a description beyond its noise levels without a network
         )
         self.seed, self.batch_size, self.draws = seed, batch_size, draws
         self.evaluations = 0

@@ -46,9 +46,7 @@ class Found:
     best: Arm
     gain: Difference  # extra cost of the declared description over the best
     tied: list[Arm] = field(default_factory=list)  # as good as the best
-    costs: dict[str, Difference] = field(
-        default_factory=dict
-    )  # extra cost of single changes over the declared description
+    costs: dict[str, Difference] = field(default_factory=dict)  # of single changes, over the declared description
     refused: dict[str, str] = field(default_factory=dict)
     draws: int = 0
 

@@ -75,9 +75,7 @@ class MaskedPasses:
             nats = self.nats(masked, masked, samples)
         except NonFiniteError as error:
             raise named(error, [f"t = {self.denoiser.process.counts[i]} masked tokens" for i in t], samples) from error
-        return np.asarray(
-            nats.sum(axis=1) / np.maximum(masked.sum(axis=1), 1)
-        )  # short samples may have no masked token
+        return np.asarray(nats.sum(axis=1) / np.maximum(masked.sum(axis=1), 1))  # short samples may have none masked
 
     def _probe_inputs(self, t: Integers, samples: Integers) -> tuple[Tensor, Any]:
         x, _, conditioning = fed(self.denoiser, self.tokens, self.masked(t, samples), samples)

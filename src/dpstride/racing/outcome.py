@@ -129,11 +129,7 @@ class Race:
                 )
             if not heat.conclusive:
                 more = heat.samples_to_tell
-                hint = (
-                    ""
-                    if more is None
-                    else f"; about {more:,} samples of each would, if the measured difference is real"
-                )
+                hint = "" if more is None else f"; about {more:,} samples of each would, if the difference is real"
                 found.append(
                     f"At {heat.budget} steps the race did not distinguish its winner ({printable(heat.winner)}) from the "
                     f"runner-up{hint}."

@@ -20,10 +20,8 @@ STYLES = {
     name: {"color": strides.find(name).colour, "linestyle": strides.find(name).line, "label": strides.find(name).words}
     for name in COMPARED_STRIDES
 } | {BEST: {"color": "#009E73", "linestyle": "-", "label": NAMES[BEST]}}
-HEIGHTS, LEAST_HEIGHT = (
-    20.0,
-    0.5,
-)  # height of the bits/dim axis in units of the loss at 8 steps; least such unit, bits/dim
+# Height of the bits/dim axis in units of the loss at 8 steps, and the least such unit, bits/dim.
+HEIGHTS, LEAST_HEIGHT = 20.0, 0.5
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 

@@ -19,9 +19,7 @@ from torch import Tensor
 from dpstride.process import ForwardProcess
 
 Target = Literal["eps", "v", "flow"]
-CONTINUOUS_TIME_SCALE = (
-    1000.0  # networks of continuous time get 1000 t, the range that sinusoidal embeddings are made for
-)
+CONTINUOUS_TIME_SCALE = 1000.0  # networks of continuous time get 1000 t, which suits sinusoidal embeddings
 
 
 @dataclass(frozen=True)
