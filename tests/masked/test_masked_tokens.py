@@ -46,7 +46,7 @@ def test_shares_are_rounded_half_up_and_keep_both_ends(length: int, size: int) -
     "arguments, message",
     [
         ((0,), "length must be a whole number of tokens, at least 1, not 0"),
-        ((4, [2, 3]), "counts must hold 4"),
+        ((4, [2, 3]), "counts must include 4"),
         ((4, [2, 5]), "from 0 to 4"),
         ((4, [2.5, 4]), "from 0 to 4"),
     ],
@@ -98,7 +98,7 @@ def test_every_set_of_positions_is_as_likely() -> None:
         (np.zeros((2, 3)), {}, "Tokenize text first"),
         (["text"], {}, "Tokenize text first"),
         (np.zeros((0, 3), dtype=int), {}, "There are no tokens"),
-        (np.zeros((2, 3), dtype=int), {"prefixes": 3}, "Sequence 0 has no token that is to be generated"),
+        (np.zeros((2, 3), dtype=int), {"prefixes": 3}, "Sequence 0 has no token to generate"),
         (np.zeros((2, 3), dtype=int), {"prefixes": [0, 4]}, "sequence 1 has 3 tokens and 4"),
         (np.zeros((2, 3), dtype=int), {"lengths": [3, 4]}, "lengths must be 2 numbers of tokens from 1 to 3"),
         (np.zeros((2, 3), dtype=int), {"known": [[True]]}, "known must have the shape of the tokens"),

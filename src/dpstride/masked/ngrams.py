@@ -132,7 +132,7 @@ def _rows(sequences: Any, vocabulary: int | None) -> Integers:
         raise ValueError("There are no tokens to count. Give at least one sequence of one token.")
     if vocabulary is not None and (x.min() < 0 or x.max() >= vocabulary):
         wrong = int(x[(x < 0) | (x >= vocabulary)][0])
-        raise ValueError(f"Token ids must lie in 0 … {vocabulary - 1}, but there is {wrong}. Check vocabulary.")
+        raise ValueError(f"Token ids must lie in 0 … {vocabulary - 1}, but {wrong} is among them. Check vocabulary.")
     return x
 
 
