@@ -99,7 +99,7 @@ def test_every_set_of_positions_is_as_likely() -> None:
         (["text"], {}, "Tokenize text first"),
         (np.zeros((0, 3), dtype=int), {}, "There are no tokens"),
         (np.zeros((2, 3), dtype=int), {"prefixes": 3}, "Sequence 0 has no token to generate"),
-        (np.zeros((2, 3), dtype=int), {"prefixes": [0, 4]}, "sequence 1 has 3 tokens and 4"),
+        (np.zeros((2, 3), dtype=int), {"prefixes": [0, 4]}, "sequence 1 has 3 tokens and a prefix of 4"),
         (np.zeros((2, 3), dtype=int), {"lengths": [3, 4]}, "lengths must be 2 numbers of tokens from 1 to 3"),
         (np.zeros((2, 3), dtype=int), {"known": [[True]]}, "known must have the shape of the tokens"),
         (np.zeros((2, 3), dtype=int), {"conditioning": torch.zeros(3)}, "one entry per sample"),
