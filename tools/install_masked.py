@@ -25,11 +25,11 @@ from dpstride.zoo.characters import DESCRIPTION, WEIGHTS, decode, load_character
 from dpstride.zoo.texts import STRETCH, STRETCHES, TEXTS, _root
 from model_card import describe, held_out, made
 
-DRAWS = 4  # counts of masked characters at which every passage is scored
+DRAWS = 4  # numbers of masked characters at which every passage is scored
 
 
 def install(folder: Path, name: str, text: str) -> Path:
-    """Embed ``text``, score the model in ``folder`` with half-precision weights, and copy it to zoo/texts/NAME."""
+    """Embed ``text``, score the model in ``folder`` with its weights in half precision, and copy it to zoo/texts/NAME."""
     target = _root() / name
     if target.exists():
         shutil.rmtree(target)
@@ -53,14 +53,14 @@ def install(folder: Path, name: str, text: str) -> Path:
 
 
 def stretches(ids: Ids) -> str:
-    """Evenly spaced stretches of a half, one to a line."""
+    """Return evenly spaced excerpts of a half, one per line."""
     starts = np.arange(STRETCHES) * (len(ids) // STRETCHES)
     return "".join(decode(ids[start : start + STRETCH]) + "\n" for start in starts)
 
 
 @torch.no_grad()
 def held_out_bits(folder: Path, ids: Ids, seed: int = 0) -> tuple[float, float]:
-    """Bits/character for one character at a time, and its standard error, from stratified counts of masked characters."""
+    """Return bits/character, one character at a time, and its standard error, with stratified numbers of masked characters."""
     denoiser = load_characters(folder)
     n = denoiser.length
     tokens = torch.from_numpy(ids[: len(ids) // n * n].astype(np.int64).reshape(-1, n))
@@ -79,20 +79,20 @@ def held_out_bits(folder: Path, ids: Ids, seed: int = 0) -> tuple[float, float]:
 
 
 def model_card(name: str, facts: dict[str, Any]) -> str:
-    """MODEL_CARD.md of a model of characters, from the facts in its dpstride.json."""
+    """Return MODEL_CARD.md of a model of characters, from its dpstride.json."""
     scored = facts["held_out"]
-    end = "half a cosine" if facts["cooldown"] is None else f"constant, then falling over {facts['cooldown']:,} steps"
+    end = "cosine decay" if facts["cooldown"] is None else f"linear decay over the last {facts['cooldown']:,} steps"
     rows = {
-        "objective": "masked diffusion: mean −ln p of the masked characters, their number uniform on 1 … n",
+        "objective": "masked diffusion: mean −ln p of the masked characters, with their number uniform on 1 … n",
         "network": f"bidirectional transformer, {facts['layers']} layers of width {facts['width']}, {facts['heads']} heads, "
-        f"rotary positions, {facts['parameters']:,} parameters, kept in half precision",
-        "passages": f"{facts['length']} characters of an alphabet of {len(facts['alphabet'])}",
-        "training data": f"{facts['characters']:,} characters of the King James Bible (Debian's bible-kjv); of ten parts of "
-        "10,000 characters the last is held out",
-        "training": f"{facts['steps_done']:,} steps of batch {facts['batch_size']}, {facts['hours']:.1f} hours on one CPU core "
-        "beside other work",
-        "optimiser": f"AdamW, peak rate {facts['learning_rate']:g} after {facts['warmup']} steps of warm-up, {end}, gradient "
-        f"norm at most {facts['clip_norm']:g}, weights averaged with decay {facts['ema_decay']:g}",
+        f"rotary positions, {facts['parameters']:,} parameters, stored in half precision",
+        "passages": f"{facts['length']} characters from an alphabet of {len(facts['alphabet'])}",
+        "training data": f"{facts['characters']:,} characters of the King James Bible (Debian's bible-kjv); the last of every "
+        "ten blocks of 10,000 characters is held out",
+        "training": f"{facts['steps_done']:,} steps with batch size {facts['batch_size']}, {facts['hours']:.1f} hours on one "
+        "CPU core shared with other work",
+        "optimiser": f"AdamW, peak learning rate {facts['learning_rate']:g} after {facts['warmup']} steps of warm-up, {end}, "
+        f"gradient norm clipped at {facts['clip_norm']:g}, weights averaged with decay {facts['ema_decay']:g}",
         "seed": str(facts["seed"]),
     }
     return f"""---
@@ -108,15 +108,15 @@ metrics:
 
 # {name}
 
-A small masked diffusion model of English characters, trained to show and test what `dpstride` does with tokens.
+A small masked diffusion model of English characters, trained to demonstrate and test `dpstride` on tokens.
 
 {made(rows, facts["command"])}
 
 **Held-out bits/character, one character at a time: {scored["bits"]:.3f} ± {scored["standard_error"]:.3f}** (all
-{scored["characters"]:,} held-out characters, every passage at {scored["draws_of_t"]} counts of masked characters,
-stratified; {scored["in_float32"]:.3f} before the weights were rounded to half precision).
+{scored["characters"]:,} held-out characters, every passage at {scored["draws_of_t"]} stratified numbers of masked characters;
+{scored["in_float32"]:.3f} before the weights were rounded to half precision).
 
-Loads as `dpstride.zoo.load_masked("{name}")`. Not meant for anything but studying schedules.
+It loads with `dpstride.zoo.load_masked("{name}")`, and is meant only for studying schedules.
 """
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Family:
-    """Facts shared by the cards of all models of one data set.
+    """Card entries shared by all models of one data set.
 
     Attributes:
         heldout: embedded test images.
-        hub: id of the data set on the Hugging Face hub.
-        title: name of the data set.
-        pictures: description of its images.
+        hub: the data set's id on the Hugging Face hub.
+        title: its name.
+        pictures: a description of its images.
         origin: source and licence of the data set.
     """
 
@@ -48,7 +48,7 @@ FAMILIES = {
         heldout="fashion-test",
         hub="zalando-datasets/fashion_mnist",
         title="Fashion-MNIST",
-        pictures="28×28 grey images of garments",
+        pictures="28×28 greyscale images of clothing",
         origin="Fashion-MNIST, © 2017 Zalando SE, MIT licence",
     ),
     "cifar": Family(
@@ -56,7 +56,7 @@ FAMILIES = {
         hub="uoft-cs/cifar10",
         title="CIFAR-10",
         pictures="32×32 colour images of ten classes",
-        origin="CIFAR-10 (Krizhevsky 2009), of the 80 Million Tiny Images, published without a licence",
+        origin="CIFAR-10 (Krizhevsky 2009), a subset of the 80 Million Tiny Images, published without a licence",
     ),
 }
 
@@ -73,7 +73,7 @@ def install(
 ) -> Path:
     """Score the model in ``folder``, copy it to zoo/models/NAME with the result in dpstride.json, and write its card.
 
-    With ``half`` the weights are stored in float16 and both scores are stated, on the same images and noise.
+    With ``half`` the weights are stored in float16 and both scores are stated, on the same images and noise samples.
     """
     import torch
 
@@ -106,7 +106,7 @@ def _score(folder: Path, images: Tensor, draws: int) -> dict[str, Any]:
 
 
 def keep_half(folder: Path) -> None:
-    """Rewrite the weights in a model's folder in float16, at half the size; they are loaded as float32."""
+    """Write the weights of a model's folder in float16, half the size; they are converted back to float32 on loading."""
     from safetensors.torch import load_file, save_file
 
     path = folder / "unet" / "diffusion_pytorch_model.safetensors"
@@ -115,35 +115,35 @@ def keep_half(folder: Path) -> None:
 
 
 def model_card(name: str, facts: dict[str, Any], note: str = "") -> str:
-    """MODEL_CARD.md of a model, from the facts in its dpstride.json and a ``note``."""
+    """Return MODEL_CARD.md of a model, from its dpstride.json; ``note`` is added verbatim."""
     scored, setting, family = facts["held_out"], setting_of(facts["objective"]), FAMILIES[name.partition("-")[0]]
-    time_input = "the step, counted from 0" if facts["time_input"] == "index0" else "1000 · t, as a float"
+    time_input = "the training step, counted from 0" if facts["time_input"] == "index0" else "1000 · t, as a float"
     plans = facts.get("plans") or []
-    lengths = "; ".join(f"from step {start} on with `--steps {steps}`" for start, steps in plans)
-    planned = f" (run {lengths})" if len(plans) > 1 else ""
+    lengths = "; ".join(f"from step {start} with `--steps {steps}`" for start, steps in plans)
+    planned = f" ({lengths})" if len(plans) > 1 else ""
     cooldown = facts.get("cooldown")
     decay = "cosine decay" if cooldown is None else f"linear decay over the last {cooldown:,} steps"
     rows = {
         "objective": setting.title,
         "process": f"{facts['process']}, T = {facts['T']}, {facts['kind']}",
         "network": f"diffusers UNet2DModel, {facts['parameters']:,} parameters, predicts {facts['predicts']}",
-        "fed as time": time_input,
+        "time input": time_input,
         "reverse variance": facts["variance"],
         "clipping of the clean estimate": str(facts["clip"]),
-        "t in training": "drawn where losses are large, weighted so that the objective stays"
+        "sampling of t": "more often where losses are large, with weights that leave the objective unchanged"
         if facts.get("loss_aware") or setting.loss_aware
         else "uniform, stratified over the batch",
         "training data": f"{facts['images']:,} training images of {family.title}; "
-        + ("mirrored left to right half of the time" if facts.get("flip") else "no augmentation"),
-        "training": f"{facts['steps_done']:,} steps of batch {facts['batch_size']}, {facts['hours']:.1f} hours on one "
+        + ("random horizontal flips" if facts.get("flip") else "no augmentation"),
+        "training": f"{facts['steps_done']:,} steps with batch size {facts['batch_size']}, {facts['hours']:.1f} hours on one "
         f"CPU core{planned}",
-        "optimiser": f"Adam, peak rate {facts['learning_rate']:g} after {facts['warmup']} steps of warm-up, {decay}, "
-        f"gradient norm at most {facts['clip_norm']:g}, weights averaged with decay {facts['ema_decay']:g}",
-        "started from": facts["warm_start"] or "random weights",
+        "optimiser": f"Adam, peak learning rate {facts['learning_rate']:g} after {facts['warmup']} steps of warm-up, {decay}, "
+        f"gradient norm clipped at {facts['clip_norm']:g}, weights averaged with decay {facts['ema_decay']:g}",
+        "initialised from": facts["warm_start"] or "random weights",
         "seed": str(facts["seed"]),
     }
     kept = (
-        f" Kept in float16; in float32 it is {scored['bpd_of_float32']:.4f}, with the same images and noise samples."
+        f" Stored in float16; in float32 it is {scored['bpd_of_float32']:.4f}, with the same images and noise samples."
         if "bpd_of_float32" in scored
         else ""
     )
@@ -163,15 +163,15 @@ metrics:
 
 # {name}
 
-A small model of {family.pictures}, trained to show and test what `dpstride` does.
+A small diffusion model of {family.pictures}, trained to demonstrate and test `dpstride`.
 
 {made(rows, facts["command"])}
 
 **Held-out bits/dim: {scored["bpd"]:.3f} ± {scored["standard_error"]:.3f}** ({scored["chain"]}; {scored["images"]:,}
-test images, each at the decoder's step and at {scored["draws_of_t"]} t stratified over all of them).{kept}
+test images, each at the decoder step and at {scored["draws_of_t"]} values of t stratified over all steps).{kept}
 {extra}
-Loads with diffusers alone (`unet/`), or as `dpstride.zoo.load("{name}")`. The data set is {family.origin}.
-Not meant for anything but studying schedules: it draws small pictures, and not always well.
+It loads with diffusers alone (`unet/`), or with `dpstride.zoo.load("{name}")`. The data set is {family.origin}.
+The model is meant only for studying schedules: its samples are small, and not always good.
 """
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of the cards of all models in the zoo, and writing of card and facts."""
+"""Shared parts of the zoo's model cards, and writing cards and facts to a model's folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dpstride.zoo.models import DESCRIPTION
 
 
 def made(rows: Mapping[str, str], command: str) -> str:
-    """The table of a card, and the command that trained the model."""
+    """Return the table of a card, and the command that trained the model."""
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
-    return f"| | |\n|---|---|\n{table}\n\nTrained with\n\n```\n{command}\n```"
+    return f"| | |\n|---|---|\n{table}\n\nTraining command:\n\n```\n{command}\n```"
 
 
 def describe(target: Path, facts: Mapping[str, Any], card: str) -> None:
@@ -23,5 +23,5 @@ def describe(target: Path, facts: Mapping[str, Any], card: str) -> None:
 
 
 def held_out(target: Path) -> str:
-    """The held-out score in the folder of a model, as a line for the terminal."""
+    """Return the held-out score stored in a model's folder, as a line for the terminal."""
     return f"{target}: {json.loads((target / DESCRIPTION).read_text(encoding='utf-8'))['held_out']}"

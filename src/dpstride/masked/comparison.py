@@ -59,8 +59,8 @@ class MaskedComparison:
             reference, name, where = best[least], "the least of any budget", f" at {_rounds(least)}"
         return (
             f"{_rounds(enough)} {'is' if enough == 1 else 'are'} within {tolerance:g} bits/token of {name} on held-out data "
-            f"({_score(best[enough])} against {_score(reference)}{where}; {_score(self.curves[EVEN][enough])} with an even "
-            "schedule)."
+            f"({_told(best[enough])} against {_told(reference)}{where}; {_told(self.curves[EVEN][enough])} with even "
+            "counts)."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -77,7 +77,7 @@ def _rounds(count: int) -> str:
     return "1 round" if count == 1 else f"{count:,} rounds"
 
 
-def _score(score: tuple[float, float]) -> str:
+def _told(score: tuple[float, float]) -> str:
     bits, error = score
     return f"{bits:.3f} ± {error:.3f}" if math.isfinite(error) else f"{bits:.3f}"  # a single sample has no error
 

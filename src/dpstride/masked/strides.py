@@ -73,7 +73,7 @@ class UnmaskingRule:
 
 EVEN = "even"
 RULES = {
-    EVEN: UnmaskingRule("even", lambda given, K: even_unmasking(given.process.length, K), "#D55E00", ":"),
+    EVEN: UnmaskingRule("even counts", lambda given, K: even_unmasking(given.process.length, K), "#D55E00", ":"),
     "cosine": UnmaskingRule("cosine", lambda given, K: cosine_unmasking(given.process.length, K), "#0072B2", "--"),
     "geometric": UnmaskingRule(
         "geometric", lambda given, K: geometric_unmasking(given.process.length, K), "#6A4FB3", (0, (3, 1, 1, 1))

@@ -180,8 +180,8 @@ class Study:
         found.append(too_few(len(self.reference), dimension, "real images"))
         asked = max(counts, default=0)
         found += [
-            f"All {each.budget:,} steps have {each.measured:,} samples, other paths {asked:,}. The Fréchet distance of all "
-            "steps is therefore too large in comparison, by a bias that falls as 1/samples; the kernel distance is unbiased."
+            f"The path of all {each.budget:,} steps is sampled {each.measured:,} times, the others {asked:,} times: its "
+            "Fréchet distance is too large in comparison (the bias falls as 1/samples); its kernel distance is unbiased."
             for each in self.plan.points
             if each.stride == ALL and 0 < each.measured < asked
         ]
