@@ -1,4 +1,4 @@
-"""The paper's tables compared with ours (Watson, Ho, Norouzi and Chan 2021, Tables 1 and 2)."""
+"""Compare our tables with the paper's (Watson, Ho, Norouzi and Chan 2021, Tables 1 and 2)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def of_results(results: StudyResults) -> Published:
 
 
 def beside(results: StudyResults, objective: str | None) -> str:
-    """A Markdown table of our model and the paper's with the same objective, as bits/dim above all steps, with conclusions.
+    """Return a Markdown table of our model and the paper's with the same objective, as bits/dim above all steps, with findings.
 
-    Levels cannot be compared between data sets; the loss of a path against all steps can.
+    Absolute values cannot be compared between data sets; the loss of a path relative to all steps can.
     """
     ours = of_results(results)
     tables = [ours, *([PAPER[objective]] if objective in PAPER else [])]
@@ -101,21 +101,20 @@ def beside(results: StudyResults, objective: str | None) -> str:
 
 
 def pattern(table: Published, paper: bool = False) -> str:
-    """Conclusions from a table, by the same rules for ours and the paper's."""
+    """Describe a table in words, by the same rules for ours and the paper's."""
     who = f"{table.name} in the paper" if paper else table.name
     columns = BUDGETS[: len(table.rows["dp"])]
     even, quadratic, dp = (table.rows[stride] for stride in STRIDES)
-    # Largest violation of the paper's order of strides; 0 or less if there is none.
+    # How far two strides are from the paper's order; 0 or less where they follow it.
     turned = {K: max(d - q, q - e) for K, e, q, d in zip(columns, even, quadratic, dp, strict=True)}
     ordered = [K for K, most in turned.items() if most <= NEGLIGIBLE]
-    order = "at every budget" if len(ordered) == len(columns) else f"at {', '.join(map(str, ordered)) or 'no'} steps"
+    where = f"at {', '.join(map(str, ordered))} steps" if ordered else "at no budget"
+    order = "at every budget" if len(ordered) == len(columns) else where
     if close := [K for K in ordered if turned[K] > 0.0]:
-        order += (
-            f" (at {', '.join(map(str, close))} two of them are turned round by {max(turned[K] for K in close):.3f})"
-        )
+        order += f" (at {', '.join(map(str, close))} two of them are swapped by {max(turned[K] for K in close):.3f})"
     best = min(*dp, table.all_steps)
     enough = next((K for K, value in zip(columns, dp, strict=True) if value <= best + 0.1), None)
     few = f"{enough} DP steps are" if enough else "no table budget is"
     worse = [K for K, value in zip(columns, dp, strict=True) if value < table.all_steps - NEGLIGIBLE]
     hurt = f"; DP at {', '.join(map(str, worse))} steps is better than all steps" if worse else ""
-    return f"- {who}: DP is best, then quadratic, then even, {order}; {few} within 0.1 bits/dim of the best of the row{hurt}."
+    return f"- {who}: DP is best, then quadratic, then even, {order}; {few} within 0.1 bits/dim of the best in the row{hurt}."

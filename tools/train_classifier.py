@@ -1,8 +1,8 @@
-"""Train the classifier whose features measure samples, and write its weights and its card.
+"""Train the classifier that provides the features for distances, and write its weights and its card.
 
 ``python tools/train_classifier.py --epochs 6 --threads 1``
 
-The settings were fixed before any evaluation on test images, which are not used for any choice. Batch normalisation is used
+The settings were fixed before the test images were used: nothing is chosen on them. Batch normalisation is used
 only in training; it is folded into the convolutions at the end, so that features need no running averages.
 """
 
@@ -20,11 +20,11 @@ from torch.nn.functional import cross_entropy, pad, relu
 from dpstride.zoo.classifier import CLASSES, DIMENSION, LAYERS, WEIGHTS, FashionClassifier, folder
 from dpstride.zoo.idx import read_fashion_mnist
 
-SHIFT = 2  # largest random shift of training images, pixels
+SHIFT = 2  # pixels by which training images are shifted at most
 
 
 class NormalisedClassifier(nn.Module):
-    """`FashionClassifier` with a batch normalisation after every convolution, for training."""
+    """`FashionClassifier` with batch normalisation after every convolution, for training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class NormalisedClassifier(nn.Module):
 def train_classifier(
     images: Tensor, labels: Tensor, epochs: int, seed: int = 0, batch_size: int = 128, rate: float = 0.01
 ) -> FashionClassifier:
-    """Train on uint8 images [n, 1, 28, 28], flipped and shifted at random; deterministic on one machine."""
+    """Train on uint8 images [n, 1, 28, 28], flipped and shifted at random; the same on every run of one machine."""
     torch.manual_seed(seed)
     network = NormalisedClassifier().train()
     steps = epochs * (len(images) // batch_size)
@@ -82,7 +82,7 @@ def train_classifier(
 
 
 def _varied(images: Tensor) -> Tensor:
-    """Images in [−1, 1], each randomly flipped left to right, and the batch shifted by up to two pixels with black edges."""
+    """Return images in [−1, 1], each randomly flipped left to right, and the batch shifted by up to two pixels, edges black."""
     flip = torch.rand(len(images)) < 0.5
     x = torch.where(flip[:, None, None, None], images.flip(3), images).float()
     down, right = (int(i) for i in torch.randint(0, 2 * SHIFT + 1, (2,)))
@@ -91,7 +91,7 @@ def _varied(images: Tensor) -> Tensor:
 
 
 def model_card(command: str, share: float, count: int, trained_on: int, parameters: int) -> str:
-    """MODEL_CARD.md of the classifier."""
+    """Return MODEL_CARD.md of the classifier."""
     return f"""---
 license: apache-2.0
 datasets:
@@ -102,25 +102,25 @@ metrics:
 
 # fashion-classifier
 
-Five convolutions and a linear layer, {parameters:,} parameters, for grey 28×28 images of garments. Its use is the {DIMENSION}
-averages before the linear layer: `dpstride study` compares samples with real images by the Fréchet and kernel distances
-of these features.
+Five convolutions and a linear layer, {parameters:,} parameters, for greyscale 28×28 images of clothing. Its features are the
+{DIMENSION} averages before the linear layer: `dpstride study` compares samples with real images by the Fréchet
+and kernel distances of these features.
 
-**Accuracy: {100 * share:.2f} %** of the {count:,} test images of Fashion-MNIST, which neither trained it nor chose anything.
+**Accuracy: {100 * share:.2f} %** of the {count:,} test images of Fashion-MNIST, used neither for training nor for any choice.
 
-Trained on the {trained_on:,} training images, flipped and shifted by up to {SHIFT} pixels at random, with
+Trained on the {trained_on:,} training images, randomly flipped and shifted by up to {SHIFT} pixels, with
 
 ```
 {command}
 ```
 
-The distance is called "Fréchet distance, fashion features". It is not the FID, and cannot be compared with one: it sees what
-tells garments apart, on a scale of its own. The data set is Fashion-MNIST, © 2017 Zalando SE, MIT licence.
+The distance is called "Fréchet distance, fashion features". It is not the FID, and cannot be compared with one: the features
+distinguish classes of clothing, and have their own scale. The data set is Fashion-MNIST, © 2017 Zalando SE, MIT licence.
 """
 
 
 def accuracy(network: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 500) -> float:
-    """Share of uint8 images [n, 1, 28, 28] that are classified correctly."""
+    """Return the share of uint8 images [n, 1, 28, 28] that are classified correctly."""
     right = 0
     with torch.inference_mode():
         for first in range(0, len(images), batch_size):
