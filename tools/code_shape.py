@@ -1,13 +1,14 @@
-"""Print what the code looks like from above: sizes, long signatures, calls by position, repeated lines, names per variant.
+"""Print the shape of the code: sizes, long signatures, positional calls, repeated lines, files per variant name.
 
-    python tools/code_shape.py                 of this working copy
-    python tools/code_shape.py ../before now   of two, side by side (folders that hold src/)
+    python tools/code_shape.py                 for this working copy
+    python tools/code_shape.py ../before now   for two, side by side (folders that contain src/)
+    python tools/code_shape.py --places        also print the places behind each number
 
-These are the numbers of docs/architecture.md, "Before and after". Lines are lines of the Python files, blank ones and
-docstrings included. A function's parameters are counted without self and cls; command functions of click have one parameter
-for each option of a user and are left out. A repeated line is a line of code inside a run of at least `RUN` lines that stands
-somewhere else in src too, imports and signatures aside. The names are those of `dpstride.options`; where one
-is a word for something else too (`variant_words.py`), that file does not count.
+These are the numbers of docs/architecture.md, "Before and after". Lines are lines of the Python files, including blank ones
+and docstrings. A function's parameters are counted without self and cls; click's command functions are left out, since they
+have one parameter per option. A repeated line is a line of code in a run of at least `RUN` lines that also occurs elsewhere in
+src, apart from imports and signatures. The names are those of `dpstride.options`; files in which a name has another meaning
+(`variant_words.py`) do not count.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from pathlib import Path
 
 from variant_words import OTHER_MEANINGS
 
-RUN = 5  # lines that must be the same to count as repeated
+RUN = 5  # length of a run of repeated lines
 LONG = 400  # lines of a long file
-# Functions that take any number of things of one kind, such as the sizes of axes, or options; Conv2d is torch's own order.
+# Functions with any number of arguments of one kind, such as axis sizes or options; Conv2d's order is that of torch.
 ANY_NUMBER = {"reshape", "permute", "transpose", "expand", "max", "min", "void", "Conv2d", "chain", "_chain", "union"}
 ANY_NUMBER |= {"joinpath", "options"}
 HOME = Path(__file__).parents[1]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# The names of 0.1.0, by kind; `names_of` reads them from options.py where there is one.
+# The names of 0.1.0, by kind; `names_of` reads them from options.py if it exists.
 FIRST_NAMES = {
     "variance": ("posterior", "upper", "learned_range", "optimal", "learned_optimal"),
     "decoder": ("upper", "first_pair", "respaced", "optimal"),
@@ -50,7 +51,7 @@ LITERALS = {
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers of one working copy, in the order in which they are printed."""
+    """The numbers of one working copy, in printing order."""
 
     numbers: dict[str, str]
     places: dict[str, list[str]]
@@ -62,7 +63,7 @@ def python_files(root: Path) -> list[Path]:
 
 
 def lines_of(paths: Iterable[Path]) -> int:
-    """Number of lines of these files together."""
+    """Total number of lines of these files."""
     return sum(path.read_text(encoding="utf-8").count("\n") for path in paths)
 
 
@@ -78,7 +79,7 @@ def parameters(function: Function) -> list[str]:
 
 
 def is_command(function: Function) -> bool:
-    """Return whether click calls this function, with one parameter for each option."""
+    """Return whether this is a command function of click."""
     return any("command" in ast.unparse(decorator).split("(")[0] for decorator in function.decorator_list)
 
 
@@ -90,7 +91,7 @@ def functions(tree: ast.Module) -> Iterator[Function]:
 
 
 def positional(call: ast.Call) -> int:
-    """Number of arguments that a call passes by position, a starred one counted once; 0 for calls of `ANY_NUMBER`."""
+    """Number of positional arguments of a call, a starred one counted once; 0 for calls of `ANY_NUMBER`."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     return 0 if name in ANY_NUMBER else len(call.args)
 
@@ -103,7 +104,7 @@ def docstrings(tree: ast.Module) -> set[int]:
 
 
 def string_constants(tree: ast.Module) -> set[str]:
-    """Every string constant of a file, docstrings aside, and each word of those that list words with `.split()`."""
+    """Every string constant of a file except docstrings, and each word of those followed by `.split()`."""
     apart = docstrings(tree)
     found = {
         node.value
@@ -174,7 +175,7 @@ def names_of(root: Path) -> dict[str, tuple[str, ...]]:
 
 
 def files_naming(root: Path, names: Iterable[str]) -> dict[str, list[str]]:
-    """The source files that hold each name as a string constant."""
+    """The source files that contain each name as a string constant."""
     found: dict[str, list[str]] = {name: [] for name in names}
     source = root / "src/dpstride"
     for path in python_files(source):
@@ -186,7 +187,7 @@ def files_naming(root: Path, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def repeated_lines(paths: Iterable[Path]) -> tuple[int, list[str]]:
-    """Lines of code that stand twice or more, in runs of at least RUN lines; and where those runs begin."""
+    """Number of lines of code in repeated runs of at least RUN lines, and where those runs begin."""
     where: dict[tuple[str, ...], list[tuple[Path, int]]] = defaultdict(list)
     code: dict[Path, list[tuple[int, str]]] = {}
     for path in paths:
@@ -207,7 +208,7 @@ def repeated_lines(paths: Iterable[Path]) -> tuple[int, list[str]]:
 
 
 def code_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a file that are code: no blank lines, comments, docstrings, imports, signatures or lone brackets."""
+    """Numbered lines of code of a file, without blank lines, comments, docstrings, imports, signatures and lone brackets."""
     tree, apart = parsed(path), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) or (
@@ -288,7 +289,7 @@ def shape_of(root: Path) -> Shape:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table, and with one folder where each number comes from."""
+    """Print the table, and with --places the places behind each number of the last folder."""
     show = "--places" in arguments
     roots = [HOME if each == "now" else Path(each) for each in arguments if not each.startswith("-")] or [HOME]
     shapes = [shape_of(root) for root in roots]

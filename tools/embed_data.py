@@ -1,4 +1,4 @@
-"""Write the embedded data of the zoo anew from the published files.
+"""Regenerate the embedded data of the zoo from the published files.
 
 python tools/embed_data.py fashion-train src/dpstride/zoo/data
 python tools/embed_data.py cifar-train src/dpstride/zoo/data cifar-10-batches-bin
@@ -19,7 +19,7 @@ from dpstride.zoo.data import SHEET, _find
 
 
 def embed_data(name: str, folder: str | Path, source: str | Path | None = None) -> None:
-    """Write the embedded files of ``name`` anew from the published ones in ``source`` (Fashion-MNIST: else Debian's)."""
+    """Regenerate the embedded files of ``name`` from the published ones in ``source`` (Fashion-MNIST: default Debian's)."""
     data = _find(name)
     images, labels = (array[: data.count] for array in SOURCES[data.source](data.half, source))
     if images.shape != (data.count, *data.shape):
@@ -41,7 +41,7 @@ def _cifar(half: Literal["train", "test"], source: str | Path | None) -> tuple[n
     from dpstride.reading.cifar import read_cifar
 
     if source is None:
-        raise ValueError("Give the folder of CIFAR-10's binary files; tools/cifar10.py makes it.")
+        raise ValueError("Give the folder of CIFAR-10's binary files; tools/cifar10.py writes it.")
     return read_cifar(Path(source) / {"train": "data_batch_1.bin", "test": "test_batch.bin"}[half])
 
 

@@ -1,8 +1,8 @@
 """Held-out bits/dim of the full chain for a model card, from a few network passes per image instead of T.
 
-Every image is scored at the decoder's step and at a few t, drawn so that all images together cover 2..T evenly under a
-proposal that favours low noise, where the terms are largest. Weighted by its probability each draw is an unbiased
-estimate of the sum over t, and totals per image give the standard error. Same terms as `bits_per_dim` over all steps
+Every image is scored at the decoder's step and at a few t, stratified over all images, from a proposal distribution on 2..T
+that favours low noise, where the terms are largest. Weighted by the inverse of its probability each draw is an unbiased
+estimate of the sum over t, and totals per image give the standard error. The terms are those of `bits_per_dim` over all steps
 with the model's own variance and decoder `upper`.
 
 ``python tools/full_chain.py checkpoints/cifar-hybrid cifar-10-batches-bin/test_batch.bin --images 512``
@@ -38,7 +38,8 @@ def full_chain_bpd(
     generator = torch.Generator().manual_seed(seed)
     N, dims = len(images), math.prod(images.shape[1:])
     t = np.arange(2, T + 1)
-    p = 0.1 / t.size + 0.9 * t**-1.3 / (t**-1.3).sum()  # terms fall about so on trained models; any p is unbiased
+    # Approximately the decay of the terms of trained models; the estimate is unbiased for any p.
+    p = 0.1 / t.size + 0.9 * t**-1.3 / (t**-1.3).sum()
     points = (torch.randperm(N * draws, generator=generator) + torch.rand((), generator=generator)) / (N * draws)
     drawn = np.minimum(np.searchsorted(np.cumsum(p), points.double().numpy()), t.size - 1).reshape(N, draws)
     totals = np.zeros(N)
@@ -70,7 +71,7 @@ def _step_nats(
         torch.from_numpy(each).reshape(-1, 1, 1, 1)
         for each in (process.posterior_variance(t, t - 1), process.posterior_mean(t, t - 1)[1])
     )
-    # KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) of two Gaussians whose means differ by b (x_0 − x̂_0).
+    # KL(q(x_s given x_t, x_0) ‖ p(x_s given x_t)) for two Gaussians whose means differ by b (x_0 − x̂_0).
     of = variances.find(denoiser.variance).value
     fractions = [None] * len(x) if prediction.fraction is None else prediction.fraction.double()
     p_variance = torch.stack(

@@ -3,9 +3,9 @@
     dpstride train … -o runs/cifar-hybrid --export-only
     python tools/keep_run.py runs/cifar-hybrid checkpoints/cifar-hybrid
 
-``dpstride train … --from checkpoints/cifar-hybrid/model`` goes on from there on any machine, with an optimiser that starts
-anew; a run's own checkpoint.pt, from which it goes on to the bit, is eight times as large. Logs and curves are numbered by
-the steps that the model had in all, so those of the runs before it stay.
+``dpstride train … --from checkpoints/cifar-hybrid/model`` continues from there on any machine, with a fresh optimiser; a run's
+own checkpoint.pt, from which it resumes bit for bit, is eight times as large. Logs and curves are numbered by the total steps
+of the model, so those of earlier runs are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from install_model import keep_half
 
 
 def keep(run: str | Path, target: str | Path) -> Path:
-    """Copy the exported model of the folder ``run`` to ``target``/model, and its log and curve beside it."""
+    """Copy the exported model of the folder ``run`` to ``target``/model, and its log and curve to ``target``."""
     run, target = Path(run), Path(target)
     facts = read_description(run / "model")
     steps = facts["steps_done"] + (facts.get("trained_before") or {"steps": 0})["steps"]

@@ -1,17 +1,17 @@
-"""Record the numbers that the package gives, and compare them with those of another commit, bit for bit.
+"""Record the numbers that the package computes, and compare them with those of another commit, bit for bit.
 
-A change that moves code must leave its numbers alone. Record them before the move, in a worktree of the old commit, and
-compare after it (some eight minutes each on one core):
+A change that only moves code must not change its numbers. Record them before the move, in a worktree of the old commit, and
+compare after it (about eight minutes each on one core):
 
     git worktree add --detach ../before COMMIT
     PYTHONPATH=../before/src python tools/same_numbers.py record numbers.npz
     PYTHONPATH=src           python tools/same_numbers.py compare numbers.npz
     PYTHONPATH=src           python tools/same_numbers.py compare numbers.npz --only tables --only samples
 
-``--list`` prints the sections. Everything goes by public names and the command line, and names of variants are written out
-here, so that one script runs on both sides of a move. Where a sum was reordered on purpose the place is named in `LOOSE`,
-and there 1e-12 is allowed; what a folder of `find` says about time, versions and places is left out (`UNSAID`). Exit code 0:
-the same; 1: different, each place printed; 2: bad usage.
+``list`` prints the sections. The script uses only public names and the command line, and spells out names of variants, so that
+it runs on both sides of a move. Where a sum was reordered on purpose, the place is listed in `LOOSE`, with a tolerance of
+1e-12; times, versions and places in a folder of `find` are ignored (`UNSAID`). Exit code 0: the same; 1: different, with each
+place printed; 2: bad usage.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ def section(function: Callable[[], Found]) -> Callable[[], Found]:
 
 
 def home_of(name: str, *modules: str) -> Any:
-    """A name that is not public, from the first of ``modules`` that has it."""
+    """A private name, from the first of ``modules`` that has it."""
     for module in modules:
         try:
             return getattr(importlib.import_module(f"dpstride.{module}"), name)
         except (ImportError, AttributeError):
             continue
-    raise ImportError(f"{name} is in none of {', '.join(modules)}: add its new home to tools/same_numbers.py")
+    raise ImportError(f"{name} is in none of {', '.join(modules)}: add its new module to tools/same_numbers.py")
 
 
 def plain(options: Any) -> dict[str, Any]:
-    """Options as a dict, whether they are one or a value with `to_dict`."""
+    """Options as a dict, from a dict or a value with `to_dict`."""
     return dict(options.to_dict() if hasattr(options, "to_dict") else options)
 
 
-# --- what is recorded from ---------------------------------------------------------------------------------------------
+# --- models and statistics ---------------------------------------------------------------------------------------------
 
 
 class Models:
@@ -180,7 +180,7 @@ def tables() -> Found:
 
 @section
 def files() -> Found:
-    """Schedule files as they are written."""
+    """Schedule files as written."""
     for name, data_range in ALL:
         known = MODEL.statistics(name, data_range=data_range)
         for variance, decoder in MODEL.options(name)[:: 1 if name == "fashion-hybrid" else 3]:
@@ -424,7 +424,7 @@ def training() -> Found:
 
 @section
 def find() -> Found:
-    """Files and page data of a small `find` and `study` as a user runs them."""
+    """Files and page data of a small `find` and `study`, run from the command line."""
     small = ["--seed", "3", "-q", "--samples", "12", "--heldout-samples", "10"]
     runs = {
         "elbo": ["find", "fashion-hybrid", "fashion-test", "--budgets", "4,9", "--tolerance", "0.1", *small],
@@ -464,14 +464,14 @@ def small_mixture() -> Any:
 
 
 def said(document: Any) -> Any:
-    """A JSON document without what says when, where and with which versions it was made."""
+    """A JSON document without times, places and versions."""
     if isinstance(document, dict):
         return {key: said(value) for key, value in document.items() if key not in UNSAID}
     return [said(value) for value in document] if isinstance(document, list) else document
 
 
 def page_data(html: str) -> Any:
-    """The data that a page carries, unpacked where it is packed."""
+    """The data in a page, with packed arrays unpacked."""
     import base64
     import re
     import zlib
@@ -493,11 +493,11 @@ def page_data(html: str) -> Any:
     return parts
 
 
-# --- keeping and comparing ---------------------------------------------------------------------------------------------
+# --- recording and comparing -------------------------------------------------------------------------------------------
 
 
 def as_json(value: Any) -> Any:
-    """Tuples as lists and keys as text, as JSON would have them."""
+    """Tuples as lists and keys as strings, as in JSON."""
     if isinstance(value, dict):
         return {str(key): as_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -506,7 +506,7 @@ def as_json(value: Any) -> Any:
 
 
 def record(names: list[str]) -> dict[str, Any]:
-    """Everything that these sections give, by name; a section that fails says so under its own name."""
+    """All results of these sections, by name; a section that fails is recorded under its own name."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     for name in names:
@@ -524,7 +524,7 @@ def record(names: list[str]) -> dict[str, Any]:
 
 
 def write(path: Path, found: dict[str, Any]) -> None:
-    """One compressed file: arrays as they are, the rest as JSON text."""
+    """Write one compressed file: arrays unchanged, everything else as JSON."""
     arrays = {f"{index:05d}": value for index, value in enumerate(found.values()) if isinstance(value, np.ndarray)}
     rest = [
         [
@@ -539,7 +539,7 @@ def write(path: Path, found: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `write` wrote."""
+    """Read a file written by `write`."""
     with np.load(path) as file:
         index = json.loads(file["index"].tobytes())
         return {key: value if array is None else file[array] for key, array, value in index}
@@ -601,7 +601,7 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Parse, record, and compare if asked."""
+    """Parse arguments, record, and compare if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("record", "compare", "list"))
     parser.add_argument("file", type=Path, nargs="?")
@@ -627,7 +627,7 @@ def main() -> int:
 
 
 def json_round_trip(found: dict[str, Any]) -> dict[str, Any]:
-    """As `read` would give them back."""
+    """The values as `read` would return them."""
     return {
         key: value if isinstance(value, np.ndarray) else json.loads(json.dumps(value)) for key, value in found.items()
     }

@@ -1,11 +1,11 @@
-"""Compare settings and forms of the objective for samples on training images and a seed that score nothing else.
+"""Compare settings and forms of the objective for samples, on training images and a seed that are not used for scoring.
 
     python tools/settle_band.py MODEL SAMPLER BUDGET [--forms]
 
-prints the Fréchet distance on fashion features of 256 samples (seed 7, all noise in common) from 2,048 training images, for
-even steps and for each setting; with --forms for the forms of the cost: divergences of `posterior` or `optimal` variance, the
-last step charged as one that stops at a noise level or as one that returns the mean. `objectives/band.py` has what was kept;
-`benchmarks/samples.py` measures it on test images and other noises.
+prints the Fréchet distance on fashion features of 256 samples (seed 7, the same noise for all) from 2,048 training images, for
+even steps and for each setting; with --forms for the forms of the cost: divergences for `posterior` or `optimal` variance, and
+a last step that stops at a noise level or returns the mean. `objectives/band.py` has the choice made; `benchmarks/samples.py`
+measures it on test images with other noise.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def drawn(denoiser: Denoiser, schedule: Schedule) -> torch.Tensor:
 
 
 def settings(statistics: Statistics, sampler: str, budget: int) -> Iterator[tuple[str, Schedule]]:
-    """Schedules of the settings, with their words, after even steps."""
+    """Even steps, then the schedules of all settings, with their names."""
     of_band = partial(schedules_of, statistics, max_budget=budget)
     found = {band: of_band(plan=SamplesPlan(band, sampler)) for band in SETTINGS}  # type: ignore[arg-type]
     yield "even", found[DEFAULT].adopt(even_stride(statistics.process, budget))
@@ -58,7 +58,7 @@ def settings(statistics: Statistics, sampler: str, budget: int) -> Iterator[tupl
 
 
 def forms(statistics: Statistics, sampler: str, budget: int) -> Iterator[tuple[str, Schedule]]:
-    """Schedules of the band alone by the form of its cost."""
+    """Schedules of the plain band, for each form of its cost."""
     from known_laws import FORMS, PLAIN, band_paths
 
     schedules = schedules_of(statistics, plan=SamplesPlan(PLAIN, sampler), max_budget=budget)  # type: ignore[arg-type]

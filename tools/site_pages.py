@@ -1,12 +1,12 @@
-"""The pages that the documentation site is built from (`make docs`): those of docs/, which are written to be read on GitHub.
+"""Source pages of the documentation site (`make docs`), from those of docs/, which are written for GitHub.
 
     python tools/site_pages.py FOLDER
 
 - The home page is the repository's README, followed by the table of docs/README.md.
 - Files of the repository that a page links to (examples, model cards, CONTRIBUTING) become pages of the site, so that no
   link leaves it.
-- Marks after a fence's language, which tests/test_docs.py reads, become titles; commands lose their prompt where no output
-  is shown, so that they can be copied; formulas become MathML, which browsers show without any script.
+- Marks after a fence's language, which tests/test_docs.py reads, become titles; commands without output lose their prompt, so
+  that they can be copied; formulas become MathML, which browsers render without scripts.
 - ``<!-- api: dpstride.name -->`` becomes the name's documentation.
 """
 
@@ -38,7 +38,7 @@ def write_pages(folder: Path) -> None:
 
 
 def linked_files() -> set[Path]:
-    """Pages of docs/ and of the repository itself, what they link to, and what that links to."""
+    """Pages of docs/ and of the repository itself, with all files that they link to, directly or indirectly."""
     waiting = [*(ROOT / "docs").rglob("*.md")]
     waiting += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
     found: set[Path] = set()
@@ -67,12 +67,12 @@ def page_of(path: Path) -> str:
 
 
 def _shown(path: Path) -> bool:
-    """Whether a linked file becomes a page; pictures and pages of docs/ are there already."""
+    """Return whether a linked file becomes a page; pictures and pages of docs/ are copied anyway."""
     return ROOT / "docs" not in path.parents and path.suffix in (".md", ".py", ".ipynb", ".toml", ".yml", "")
 
 
 def _uri(name: str) -> str:
-    """Where a file of the repository is on the site."""
+    """Path on the site of a file of the repository."""
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
     return name if name.endswith(".md") and "/" not in name else f"repository/{name}.md"
@@ -97,7 +97,7 @@ def _cell(cell: dict) -> str:
 
 
 def _relinked(markdown: str, name: str, uri: str) -> str:
-    """Links of the file ``name`` of the repository, as the page ``uri`` has to make them."""
+    """The text of the file ``name``, with its links rewritten for the page ``uri``."""
 
     def relink(found: re.Match[str]) -> str:
         link, anchor = found[1], found[2] or ""

@@ -1,12 +1,11 @@
-"""Names of variants that are words for other things too: the files in which each means the other thing, and what.
+"""Names of variants that also have other meanings: the files in which each has another meaning, and that meaning.
 
-`code_shape.py` and tests/test_variant_names.py leave these files out when they count the files that name a variant.
+`code_shape.py` and tests/test_variant_names.py skip these files when they count the files that name a variant.
 """
 
 from __future__ import annotations
 
-# Words that are names of other things too. Every file in which such a word means the other thing is listed with what it
-# means there, so that a new use of the word must be judged.
+# Every file in which a word has another meaning is listed with that meaning, so that each new use has to be judged.
 KIND_OF_PROCESS = "the kind of a process, or data of any value"
 PREDICTED = "what a network predicts"
 OTHER_MEANINGS = {
@@ -42,7 +41,7 @@ OTHER_MEANINGS = {
             ),
             PREDICTED,
         ),
-        "report/page/document.py": "whether the page shows times of a flow",
+        "report/page/document.py": "a fact about the page: it shows times of a flow",
     },
     "samples": dict.fromkeys(
         (
@@ -82,11 +81,11 @@ OTHER_MEANINGS = {
     ),
     "trajectory": {
         "statistics/trajectory.py": "the kind of a file of progress",
-        "statistics/trajectory_artefact.py": "what a file of them is called",
+        "statistics/trajectory_artefact.py": "the name of such a file",
         "objectives/mixed.py": "one of the two parts of its costs",
     },
     "mixed": {"evaluate/features/inception.py": "the blocks of the network"},
-    "even": {"masked/strides.py": "as many tokens in every round"},
+    "even": {"masked/strides.py": "the same number of tokens in every round"},
     "log_snr": {"integrations/export.py": "a column of the table"},
     "diffusers": dict.fromkeys(
         (

@@ -329,7 +329,7 @@ def test_noise_that_the_network_does_not_know_is_noted() -> None:
     truth = TRUTHS["x0, cosine"]
     network = truth.network()
     found = check(Denoiser(lambda x, time: network(x, time) + 0.1, COSINE, predicts="x0"), DATA, progress=False)
-    assert any("worse than none at all" in note for note in found.notes)
+    assert any("worse than no network" in note for note in found.notes)
     assert checked(truth).notes == ()
 
 

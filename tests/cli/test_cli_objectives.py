@@ -127,7 +127,7 @@ def test_results_of_two_objectives_are_not_mixed_in_one_folder(
     assert _run([*words[:4], "other", *words[5:], *trajectory, "--sampler", "dpmpp_2m"]) == 2
     assert "options.sampler (there 'ddim', here 'dpmpp_2m')" in capsys.readouterr().err
     assert _run(["report", "other"]) == 2
-    assert "endpoints.json has how far each path ends" in capsys.readouterr().err
+    assert "See endpoints.json for how far" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ BOMBS: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], Any]]] = {
     "b.safetensors": (write_huge_safetensors_header, "not a whole safetensors file", dpstride.read_data),
     "statistics": (write_huge_safetensors, "safetensors", dpstride.Statistics.load),
     "wide characters": (write_wide_characters, "Missing key|size mismatch", read_characters),
-    "deep characters": (write_deep_characters, "256 layers are said of weights of", read_characters),
+    "deep characters": (write_deep_characters, "it claims 256 layers, but the weights have", read_characters),
 }
 
 

@@ -174,7 +174,7 @@ def test_parts_of_real_pipelines_pass() -> None:
         ({"T": "20"}, "T must be a whole number"),
         ({"predicts": ["eps"]}, r"predicts is \['eps'\], not one of eps"),
         ({"clip": ["a", "b"]}, "clip must be null or"),
-        ({"clip": [1.0]}, "make no model"),
+        ({"clip": [1.0]}, "do not describe a model"),
         ({"format": "\x1b[2J"}, r"format '\\x1b\[2J' is not"),
     ],
 )

@@ -176,9 +176,9 @@ def test_no_temperature_takes_the_likeliest() -> None:
     [
         ({"order": "best"}, "order must be one of 'random', 'confidence', 'margin', 'entropy'"),
         ({"temperature": -1.0}, "temperature must be 0 or more"),
-        ({"schedule": BinomialSchedule((1.0, 0.0)), "order": "margin"}, "come with a random order"),
+        ({"schedule": BinomialSchedule((1.0, 0.0)), "order": "margin"}, "needs order='random', not 'margin'"),
         ({"n": 0}, "n must be a whole number of samples"),
-        ({"block": 0}, "block must be a number of tokens"),
+        ({"block": 0}, "block must be a whole number of tokens"),
     ],
 )
 def test_impossible_requests_are_refused(options: dict[str, object], message: str) -> None:

@@ -46,7 +46,7 @@ def test_shares_are_rounded_half_up_and_keep_both_ends(length: int, size: int) -
     "arguments, message",
     [
         ((0,), "length must be a whole number of tokens, at least 1, not 0"),
-        ((4, [2, 3]), "counts must hold 4"),
+        ((4, [2, 3]), "counts must include 4"),
         ((4, [2, 5]), "from 0 to 4"),
         ((4, [2.5, 4]), "from 0 to 4"),
     ],
@@ -98,8 +98,8 @@ def test_every_set_of_positions_is_as_likely() -> None:
         (np.zeros((2, 3)), {}, "Tokenize text first"),
         (["text"], {}, "Tokenize text first"),
         (np.zeros((0, 3), dtype=int), {}, "There are no tokens"),
-        (np.zeros((2, 3), dtype=int), {"prefixes": 3}, "Sequence 0 has no token that is to be generated"),
-        (np.zeros((2, 3), dtype=int), {"prefixes": [0, 4]}, "sequence 1 has 3 tokens and 4"),
+        (np.zeros((2, 3), dtype=int), {"prefixes": 3}, "Sequence 0 has no token to generate"),
+        (np.zeros((2, 3), dtype=int), {"prefixes": [0, 4]}, "sequence 1 has 3 tokens and a prefix of 4"),
         (np.zeros((2, 3), dtype=int), {"lengths": [3, 4]}, "lengths must be 2 numbers of tokens from 1 to 3"),
         (np.zeros((2, 3), dtype=int), {"known": [[True]]}, "known must have the shape of the tokens"),
         (np.zeros((2, 3), dtype=int), {"conditioning": torch.zeros(3)}, "one entry per sample"),
@@ -118,10 +118,10 @@ def test_impossible_sequences_are_refused(data: Any, options: dict[str, Any], me
         (
             [[1, 2], [3, MASK]],
             {},
-            "must not hold the mask token, which stands for what is not known, but sample 1 has 9 at position 1",
+            "must not contain the mask token, but sample 1 has 9 at position 1",
         ),
         ([[1] * 7], {}, "up to 6 tokens, but sample 0 has 7"),
-        ([[1, 2], [3]], {"pad_token": None}, "Say with which token: pad_token="),
+        ([[1, 2], [3]], {"pad_token": None}, "Set pad_token= of MaskedDenoiser"),
     ],
 )
 def test_data_that_the_model_does_not_take_are_refused(data: Any, options: dict[str, Any], message: str) -> None:
@@ -223,7 +223,7 @@ def test_a_token_without_any_chance_is_named() -> None:
         logits[..., 3] = -torch.inf
         return logits
 
-    with pytest.raises(NonFiniteError, match=r"probability 0\. It is sample 0 at t = "):
+    with pytest.raises(NonFiniteError, match=r"probability 0\. It happened for sample 0 at t = "):
         costs_of(denoiser(network))
 
 

@@ -57,7 +57,7 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     assert first == second
     with pytest.raises(ValueError, match="made with text = "):
         MaskedRun(TEXT + "more", tmp_path / "parts", SMALL)
-    with pytest.raises(ValueError, match="beyond the 5 asked for"):
+    with pytest.raises(ValueError, match="beyond the 5 requested steps"):
         MaskedRun(TEXT, tmp_path / "parts", replace(SMALL, steps=5))
 
 

@@ -124,7 +124,7 @@ def save_elsewhere(folder: Path) -> None:
     ("changes", "message"),
     [
         ({"format": "dpstride-masked-schedules"}, "masked diffusion"),
-        ({"stride": "raced"}, "for samples, which bits/dim do not judge"),
+        ({"stride": "raced"}, "for samples, whose quality bits/dim do not measure"),
         ({"options": {"objective": "samples"}}, r"dpstride tune MODEL DATA --also .*schedules\.json"),
     ],
 )

@@ -126,7 +126,7 @@ def test_what_was_not_copied_is_not_said_to_be(browser: Browser, demo: Path) -> 
     browser.script("navigator.clipboard.writeText = () => Promise.reject(); document.execCommand = () => false")
     browser.script("document.querySelector('#forms button').click()")
     browser.wait("return document.querySelector('#forms button').textContent === 'Not allowed'")
-    assert browser.text("#announce").startswith("This browser does not let the page copy")
+    assert browser.text("#announce").startswith("This browser does not allow the page to copy")
 
 
 def test_a_flow_has_its_times_and_no_training_steps(browser: Browser, tmp_path: Path) -> None:

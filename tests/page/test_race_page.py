@@ -149,7 +149,7 @@ def test_an_unmeasured_budget_shows_the_nearest_and_says_so(browser: Browser, ra
     assert browser.text("#numbers-title") == "At 5 steps"
     assert browser.text("#remark") == "4 steps were not measured; 5 are the nearest."
     assert browser.text("#samples-title") == "Samples of 5 steps"
-    assert "There are none of 4 steps" in browser.text("#samples-remark")
+    assert "There are none for 4 steps" in browser.text("#samples-remark")
     browser.wait("return document.getElementById('announce').textContent.startsWith('4 steps: raced')")
     spoken = browser.script("return document.getElementById('budget').getAttribute('aria-valuetext')")
     assert spoken.startswith("4 steps, distance ")
@@ -340,7 +340,7 @@ def test_report_writes_the_same_page_and_table_again(raced: Path, copied: Path, 
 def test_folders_that_are_not_of_one_race_are_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = (copied / "race.json").read_text()
     for content, message in (
-        (good.replace('"run": "', '"run": "0'), r"race\.json is of another run than run\.json"),
+        (good.replace('"run": "', '"run": "0'), r"race\.json is from another run than run\.json"),
         (good[:-40], r"race\.json: not a whole JSON file"),
         (good.replace("dpstride-race-1", "dpstride-race-0"), r"race\.json: not a race that `dpstride tune` wrote"),
     ):

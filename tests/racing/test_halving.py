@@ -11,7 +11,7 @@ import pytest
 
 from dpstride import ForwardProcess, Schedule
 from dpstride.evaluate.discrepancy import Discrepancy
-from dpstride.racing.arena import Shot
+from dpstride.racing.arena import Score
 from dpstride.racing.finish import Entry, fewest, margin_of
 from dpstride.racing.halving import Purse, counts, expected, race, survivors
 
@@ -30,12 +30,12 @@ class KnownDistances:
     def evaluations(self, schedule: Schedule, n: int) -> int:
         return n * schedule.budget
 
-    def shoot(self, schedule: Schedule, n: int, **options: Any) -> Shot:
+    def score(self, schedule: Schedule, n: int, **options: Any) -> Score:
         i = schedule.steps[1] - 20
         self.evaluated += (n - self.drawn.get(str(i), 0)) * schedule.budget
         self.drawn[str(i)] = n
         own = np.random.default_rng(i).standard_normal(n) * self.noise * n  # jackknife values scatter as 1/n
-        return Shot(Discrepancy(float(i), float(i) + own / n, float(i) + np.zeros(5)))
+        return Score(Discrepancy(float(i), float(i) + own / n, float(i) + np.zeros(5)))
 
 
 def test_the_best_wins_and_the_better_half_goes_on() -> None:

@@ -69,10 +69,11 @@ def try_out(sampler: Any) -> None:
     [
         (
             drawing,
-            r"'drawing' gave other samples when the same noise came again \(by \S+ of their size, along 2 even steps\)",
+            r"'drawing' gave different samples when called again with the same noise \(a relative difference of \S+, "
+            r"along 2 even steps\)",
         ),
-        (Counting(), r"'Counting' gave other samples .* or keeps something between calls"),
-        (over_the_batch, r"'over_the_batch' gives a sample another result in a batch of two than alone"),
+        (Counting(), r"'Counting' gave different samples .* or keeps state between calls"),
+        (over_the_batch, r"'over_the_batch' gives a different sample in a batch of two than alone"),
     ],
 )
 def test_a_sampler_that_is_no_function_of_each_noise_is_refused(sampler: Any, message: str) -> None:
@@ -83,7 +84,7 @@ def test_a_sampler_that_is_no_function_of_each_noise_is_refused(sampler: Any, me
 
 @pytest.mark.attack("networks that misbehave quietly")
 def test_a_random_sampler_does_not_race(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'drawing' gave other samples when the same noise came again"):
+    with pytest.raises(ValueError, match=r"'drawing' gave different samples when called again with the same noise"):
         tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, sampler=drawing)
 
 

@@ -110,6 +110,6 @@ def test_tune_polishes_and_measures_the_result_with_the_others(tmp_path: Path) -
     assert race.schedules.provenance["race"]["3"] == heat.winner
     assert race.finish.entries["raced", 3].steps == race.schedules[3].steps
     assert moved or any("Polishing found no path" in note for note in race.findings)
-    assert "Polish of the winner of" in (tmp_path / "out" / "report.html").read_text()
+    assert "Polishing the winner of" in (tmp_path / "out" / "report.html").read_text()
     again = type(race).load(tmp_path / "out" / "race.json", race.schedules)
     assert again.polished == race.polished

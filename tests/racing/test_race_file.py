@@ -41,10 +41,10 @@ def change(document: dict[str, Any], *places: Any) -> None:
     ("places", "message"),
     [
         (("format", "other"), r"format 'other' is not 'dpstride-race-1'"),
-        (("heats", []), r"it has no heats"),
+        (("heats", []), r"it must have at least one heat"),
         (("heats", 0, "rounds", []), r"a round without candidates, or a winner that was not in it"),
         (("heats", 0, "winner", "nobody"), r"a winner that was not in it"),
-        (("heats", 0, "budget", 5), r"two of one number of steps"),
+        (("heats", 0, "budget", 5), r"in ascending order of steps and without repeats"),
         (("heats", 0, "lead", [1e-200, 1e90]), r"not a race"),
         (("heats", 0, "stopped", 1), r"stopped is 1, not bool"),
         (("entries", 0, "name", "<b>"), r"it has no distance of raced steps at 2 steps"),
@@ -54,14 +54,14 @@ def change(document: dict[str, Any], *places: Any) -> None:
         (("entries", 0, "steps", [20, 9, 0]), r"the raced path of 2 steps is not that of schedules.json"),
         (("entries", 0, "steps", [21, 9, 0]), r"steps must fall strictly from at most T = 20"),
         (("entries", 0, "budget", 3), r"the path of 3 steps has 2"),
-        (("entries", 0, "distance", 1e308), r"1e\+308 ± 0.01 is no distance"),
-        (("entries", 0, "standard_error", -1.0), r"± -1.0 is no distance"),
+        (("entries", 0, "distance", 1e308), r"1e\+308 ± 0.01 is not a distance"),
+        (("entries", 0, "standard_error", -1.0), r"± -1.0 is not a distance"),
         (("entries", 2, "ahead", [1.0]), r"ahead is \(1.0,\)"),
         (("enough", {"raced": 5}), r"it must say how many steps are enough for raced and even"),
-        (("enough", "even", 3), r"3 steps are said to be enough, but were not measured"),
+        (("enough", "even", 3), r"3 steps are listed as enough, but were not measured"),
         (("scale", 0), r"scale is 0, not a positive number"),
-        (("sampler", 3), r"sampler, measure and notes must be texts"),
-        (("notes", [3]), r"sampler, measure and notes must be texts"),
+        (("sampler", 3), r"sampler, measure and notes must be strings"),
+        (("notes", [3]), r"sampler, measure and notes must be strings"),
         (("evaluations", {"finish": 1, "race": "many"}), r"evaluations must be whole numbers"),
     ],
 )
@@ -91,19 +91,16 @@ def test_where_samples_are_too_few_to_tell_it_says_how_many_would() -> None:
         finish, entries={**finish.entries, ("raced", 5): most}, enough={"raced": None, "even": None}
     )
     found = dataclasses.replace(race, finish=unsure)
-    assert (
-        "no number of steps up to 5 gives samples that are surely as close to real data as 10 even steps"
-        in found.answer
-    )
+    assert "no number of steps up to 5 is shown to give samples as close to real data as 10 even steps" in found.answer
     (said,) = [note for note in found.findings if "as close" in note]
     n = math.ceil(24 * (1.96 * 0.03 / 0.01) ** 2)
-    assert f"about {n:,} samples of each would tell" in said
+    assert f"about {n:,} samples of each would decide" in said
     assert 0.01 + 1.96 * 0.03 * math.sqrt(24 / n) <= 0.02 < 0.01 + 1.96 * 0.03 * math.sqrt(24 / (n - 1))
     far = dataclasses.replace(most, beyond=(0.03, 0.001))  # no number of samples makes this as close
     for other in (far, most):
         entries, enough = {**finish.entries, ("raced", 5): other}, {"raced": None if other is far else 5, "even": None}
         told = dataclasses.replace(race, finish=dataclasses.replace(finish, entries=entries, enough=enough))
-        assert not [note for note in told.findings if "would tell, if they differ as it seems (--samples)" in note]
+        assert not [note for note in told.findings if "would decide, if the measured difference is real" in note]
 
 
 def test_samples_that_are_surely_closer_than_the_reference_are_not_only_as_close() -> None:

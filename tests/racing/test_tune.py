@@ -297,7 +297,7 @@ def test_without_evaluations_for_a_second_race_the_variance_stays_that_of_the_pa
     said: list[str] = []
     limit = sum(first.evaluations.values()) + 1000
     race = tune(mixture_denoiser(T), DATA, tmp_path / "out", evaluations=limit, say=said.append, **options)
-    assert any("too few for paths to race again, so optimal stays" in text for text in said)
+    assert any("too low for paths to race again, so optimal stays" in text for text in said)
     assert race.schedules.options["variance"] == "optimal"
     assert sum(race.evaluations.values()) <= limit
 
@@ -317,7 +317,7 @@ def test_without_evaluations_for_a_second_race_the_variance_stays_that_of_the_pa
         ({"sampler": 7}, r"A sampler must be one of .* or a function"),
         ({"eta": 0.5, "sampler": "ancestral"}, r"eta is the noise of"),
         ({"features": "mine"}, r"features must be fashion, inception"),
-        ({"evaluations": 100}, r"100 network evaluations are too few: .* take about [\d,]+\. Allow as many"),
+        ({"evaluations": 100}, r"100 network evaluations are too few: .* take about [\d,]+\. Allow at least that many"),
     ],
 )
 def test_wrong_requests_are_refused_before_the_network_runs(
@@ -341,5 +341,5 @@ def test_too_few_real_samples_and_unknown_options_are_refused(tmp_path: Path) ->
 
 def test_features_of_data_that_are_no_images_are_refused(tmp_path: Path) -> None:
     model = Denoiser(lambda x, time: 0.0 * x, mixture_denoiser(T).process, predicts="x0", shape=(7,), clip=None)
-    with pytest.raises(ValueError, match=r"features are those of images .* shape \[7\]\. Leave them out"):
+    with pytest.raises(ValueError, match=r"features need images .* shape \[7\]\. Leave them out"):
         tune(model, torch.randn(100, 7), tmp_path / "out", data_range="continuous", features="inception", **SMALL)

@@ -123,7 +123,7 @@ def test_report_names_the_files_of_another_run(
     capsys.readouterr()
     assert _run(["report", "out"]) == 2
     message = said(capsys)
-    assert "of another run than run.json" in message
+    assert "from another run than run.json" in message
     assert (name in message.partition(" of another")[0]) or name == "run.json"
     assert "Run the command that wrote them again." in message
 
@@ -131,7 +131,7 @@ def test_report_names_the_files_of_another_run(
 def test_report_names_what_another_run_said_of_the_model(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_json(out / "check.json", {"format": "dpstride-check-1", "run": "0" * 16})
     assert _run(["report", "out"]) == 2
-    assert "check.json is of another run than run.json" in said(capsys)
+    assert "check.json is from another run than run.json" in said(capsys)
 
 
 @pytest.mark.parametrize("again", [True, False])

@@ -31,7 +31,7 @@ from dpstride.options import CostOptions
 from dpstride.report.study_figures import sample_rows
 from dpstride.report.tables import Table, kernel_name
 from dpstride.runs import number_cache
-from dpstride.study import ruler
+from dpstride.study import distances
 from dpstride.study.results import StudyResults
 
 MODULE = """
@@ -109,7 +109,7 @@ def test_numbers_are_computed_once_and_other_work_is_not_believed(tmp_path: Path
 
 
 def measured(real: np.ndarray, path: Path, features: np.ndarray) -> tuple[float, float, float]:
-    found = ruler.Ruler(real, path).measure(features, "even", 4)
+    found = distances.DistanceMeter(real, path).measure(features, "even", 4)
     assert (found.stride, found.budget, found.samples) == ("even", 4, len(features))
     return found.frechet, found.kernel, found.kernel_standard_error
 
@@ -121,7 +121,7 @@ def test_a_distance_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     expected = (frechet_distance(found, real), kernel.value, kernel.standard_error)
     path = tmp_path / "distances.json"
     assert measured(real, path, found) == pytest.approx(expected, rel=1e-12)
-    monkeypatch.setattr(ruler.Ruler, "_measure", lambda self, features: (1.0, 2.0, 3.0))
+    monkeypatch.setattr(distances.DistanceMeter, "_measure", lambda self, features: (1.0, 2.0, 3.0))
     assert measured(real, path, found) == pytest.approx(expected, rel=1e-12)
     assert measured(real, path, found[:19]) == (1.0, 2.0, 3.0)  # other samples
     assert measured(real[:49], path, found) == (1.0, 2.0, 3.0)  # other real images
@@ -130,10 +130,10 @@ def test_a_distance_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_pairs_of_many_images_are_those_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     real, found = rng.standard_normal((60, 3)).astype(np.float32), rng.standard_normal((20, 3)).astype(np.float32)
-    monkeypatch.setattr(ruler, "KERNEL_PAIRS", 30)
+    monkeypatch.setattr(distances, "KERNEL_PAIRS", 30)
     _, few, _ = measured(real, tmp_path / "a.json", found)
     assert few == pytest.approx(kernel_distance(found, real[:30]).value, rel=1e-12)
-    monkeypatch.setattr(ruler, "KERNEL_SUBSET", 10)
+    monkeypatch.setattr(distances, "KERNEL_SUBSET", 10)
     _, subsets, _ = measured(real, tmp_path / "b.json", found)
     assert subsets == pytest.approx(kernel_distance(found, real, 10).value, rel=1e-12)
 
@@ -236,8 +236,14 @@ def test_conditioning_of_data_reaches_samples(place: Path) -> None:
             "images [C, H, W]",
         ),
         (["requested:unit", "images.npy", "-k", "300"], "No path has more than T = 12 steps, so none has 300"),
-        (["requested:unit", "images.npy", "--all-samples", "7"], "All steps are to be sampled 7 times, the strides 6"),
-        (["requested:unit", "images.npy", "--features", "requested:false_fid"], "only that of the FID's own network"),
+        (
+            ["requested:unit", "images.npy", "--all-samples", "7"],
+            "All steps cannot have more samples (7) than the strides (6)",
+        ),
+        (
+            ["requested:unit", "images.npy", "--features", "requested:false_fid"],
+            "that name is reserved for the original FID network",
+        ),
     ],
 )
 def test_requests_that_cannot_be_met_are_refused(

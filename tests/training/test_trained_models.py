@@ -40,7 +40,7 @@ def test_images_are_checked(tmp_path):
     with pytest.raises(ValueError, match=r"height 4, but the levels have the heights 10, 5"):
         train(few, tmp_path, TrainingSettings(batch_size=2, channels=(8, 8), attention=(4,)))
     with pytest.raises(
-        ValueError, match=r"Held-out images have the shape \(1, 8, 8\), those to train on \(1, 10, 10\)"
+        ValueError, match=r"Held-out images must have the shape \(1, 10, 10\) of training images, not \(1, 8, 8\)"
     ):
         train(few, tmp_path, TrainingSettings(batch_size=2), held_out=tiny_images(4))
     assert not (tmp_path / FILE).exists()
@@ -54,7 +54,7 @@ def test_labels_are_checked(tmp_path):
         (torch.arange(8), r"0 … 2 for 3 classes, but they span 0 … 7"),
         (torch.arange(8) - 1, r"they span -1 … 6"),
         (torch.zeros(8), "whole numbers from 0 to 2, not torch.float32"),
-        (torch.zeros(5, dtype=torch.int64), r"one class per image, \[8\], but have shape \(5,\)"),
+        (torch.zeros(5, dtype=torch.int64), r"one label per image, \[8\], but labels have shape \(5,\)"),
     ]:
         with pytest.raises(ValueError, match=message):
             train(images if labels is None else (images, labels), tmp_path, settings)

@@ -56,7 +56,7 @@ def test_the_command_trains_resumes_and_exports(tmp_path):
     assert facts["plans"] == [[0, 2]]
     result = CliRunner().invoke(train_command, [*arguments, "--steps", "1"])
     assert result.exit_code == 2
-    assert "has reached step 2, beyond the 1 asked for" in " ".join(result.output.split())
+    assert "has reached step 2, beyond the 1 requested steps" in " ".join(result.output.split())
 
 
 def test_the_command_explains_mistakes(tmp_path):
@@ -65,7 +65,7 @@ def test_the_command_explains_mistakes(tmp_path):
     result = run("simple", "-o", tmp_path / "run", "--data", tmp_path / "data")
     assert result.exit_code == 2
     assert "apt install dataset-fashion-mnist" in result.output.replace("\n", " ")
-    assert "data of your own (--data)" in result.output.replace("\n", " ")
+    assert "your own data (--data)" in result.output.replace("\n", " ")
     result = CliRunner().invoke(train_command, ["simple", "-o", str(tmp_path), "--channels", "8,x"])
     assert result.exit_code == 2
     assert "not a list of whole numbers" in result.output
@@ -117,7 +117,7 @@ def test_labels_of_the_data_make_a_model_of_classes(tmp_path):
         (["--labels", "gaps"], "the largest label is 11, but no image has the class 1"),
         (["--classes", "2"], "name the labels of DATA with --labels"),
         (["--held-out", "12"], "12 of 12 images were to be held out"),
-        (["--batch-size", "20"], "A batch of 20 needs as many images, but 11 are left to train on"),
+        (["--batch-size", "20"], "A batch of 20 needs as many images, but there are 11 to train on"),
         (["--channels", "8,8,8,8"], "too small for 4 levels"),
         (["--channels", "8,12"], "positive multiple of 8, but 12 is not"),
         (["--attention", "5"], "height 5, but the levels have the heights 8, 4"),

@@ -146,7 +146,7 @@ def test_every_listed_model_loads_and_has_a_card():
 
 
 def test_an_unknown_model_is_refused_with_what_there_is():
-    with pytest.raises(ValueError, match=r"no embedded model 'cifar-10'\. The zoo holds"):
+    with pytest.raises(ValueError, match=r"no embedded model 'cifar-10'\. The zoo has"):
         zoo.load("cifar-10")
     with pytest.raises(AttributeError, match="no attribute 'save'"):
         _ = zoo.save

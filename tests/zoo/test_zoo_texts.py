@@ -64,7 +64,7 @@ def test_the_card_states_the_bits_of_one_character_at_a_time() -> None:
 
 
 def test_unknown_names_say_what_there_is() -> None:
-    with pytest.raises(ValueError, match=r"no embedded model of tokens 'kjv'\. The zoo holds kjv-masked"):
+    with pytest.raises(ValueError, match=r"no embedded model of tokens 'kjv'\. The zoo has kjv-masked"):
         zoo.load_masked("kjv")
     with pytest.raises(ValueError, match="no embedded text 'kjv'; there are kjv-train, kjv-test"):
         zoo.load_text("kjv")

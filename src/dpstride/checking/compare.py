@@ -1,10 +1,10 @@
-"""Stage 3. Two descriptions beside each other: the paired difference of what they cost, in bits/dim.
+"""Stage 3. Comparison of two descriptions: the paired difference of their costs, in bits/dim.
 
-In continuous time the ELBO is ½ ∫ snr · m d(log snr) nats per dimension (Kingma et al. 2021), m being the mean squared error
-of x̂_0: the area under the error of the implied ε over log-SNR. So the area between two error curves, over the noise
-levels that both descriptions have, is what one costs more than the other. An error above 1 counts as 1: no network at all
-would do as well there. (A network trained on x_0 may be off by a hundred times that next to clean data, and any description
-that leaves its output out would look better.)
+In continuous time the ELBO is ½ ∫ snr · m d(log snr) nats per dimension (Kingma et al. 2021), where m is the mean squared
+error of x̂_0: half the area under the error of the implied ε over log-SNR. So half the area between two error curves, over the
+noise levels of both descriptions, is the extra cost of one over the other. An error above 1 counts as 1, which is reached
+without a network. (Near clean data, a network trained on x_0 may be off by a hundred times that, and any description that
+ignores its output would look better.)
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from scipy.stats import norm, t as student
 from .description import Array
 from .measure import Indices, Measured
 
-SIGMAS = 3.0  # standard errors that decide
-FEW = 8  # samples, below which their spread is hardly known
+SIGMAS = 3.0  # standard errors for a decision
+FEW = 8  # samples, below which their spread is poorly known
 _TAIL = float(norm.sf(SIGMAS))
 Reading = tuple[Measured, int]
-LEAST = 1e-12  # error whose logarithm is taken
-LEAST_OVERLAP = 1.0  # of log-SNR ranges, for a comparison
-BESIDE = 1e-3  # of log-SNR: so far below its levels a description has none
+LEAST = 1e-12  # lower bound of errors before taking logarithms
+LEAST_OVERLAP = 1.0  # overlap of log-SNR ranges needed for a comparison
+BESIDE = 1e-3  # log-SNR below its lowest level, from which on a description counts as having no network
 
 
 @dataclass(frozen=True)
 class Difference:
     """Extra cost of the second description over the first, bits/dim, with its standard error over samples.
 
-    ``sigmas`` is how many standard errors it lies from 0: those of the mean difference, or of the mean logarithm of the
-    ratio where that is clearer, because a few samples may make most of the difference and yet all agree on its sign.
+    ``sigmas`` is its distance from 0 in standard errors of the mean log ratio, 0 if the two means disagree in sign. That test
+    may be the clearer one: a few samples may contribute most of the difference although all agree on its sign.
     """
 
     mean: float
@@ -43,7 +43,7 @@ class Difference:
 
     @property
     def deciding_error(self) -> float:
-        """Standard error that the clearer of the two tests amounts to."""
+        """Standard error equivalent to the clearer of the two tests."""
         return min(self.standard_error, abs(self.mean) / self.sigmas) if self.sigmas > 0.0 else self.standard_error
 
     def at_least(self, sigmas: float) -> float:
@@ -56,12 +56,12 @@ class Difference:
 
 
 def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, few: bool = False) -> Difference | None:
-    """Cost of ``second`` above ``first`` (each a reading of what was measured), or None where they hardly overlap.
+    """Extra cost of ``second`` over ``first`` (each a reading of measured inputs), or None if they hardly overlap.
 
-    ``few`` looks at some of the levels only, of each its own, but for ``beside``, which was measured at all of them: of a
-    process that hardly overlaps with it, those are what there is to see. What is drawn as
-    straight lines between levels is how far each of the two is above it, not their errors themselves: grids of different
-    processes do not have the same noise levels, and chords of a curve from other places differ by more than is looked for.
+    ``few`` uses only some of the levels of each, except for ``beside``, which was measured at all of them. Linear interpolation
+    between levels is applied to the excess of each of the two over ``beside``, not to their errors: grids of different
+    processes have different noise levels, and chords between different points of a curve differ by more than the differences
+    of interest.
     """
     (at_first, errors_first), (at_second, errors_second) = (
         measured.of(reading, measured.few if few and measured is not beside[0] else measured.levels, draws)
@@ -89,7 +89,7 @@ def difference(first: Reading, second: Reading, draws: int, *, beside: Reading, 
 
 
 def _completed(at: Array, errors: Array, targets: Array, square: float) -> tuple[Array, Array]:
-    """The errors, and below a description's own noise levels those of x_T's prior, which takes the data for 0."""
+    """The errors, extended below a description's noise levels by those without a network, which predict x_0 = 0."""
     below = targets[targets < at[0] - BESIDE][::-1]
     if not below.size:
         return at, errors
@@ -99,7 +99,7 @@ def _completed(at: Array, errors: Array, targets: Array, square: float) -> tuple
 
 
 def paired(first: Array, second: Array, samples: Indices) -> Difference | None:
-    """Mean of second − first [draws] with its standard error; draws of one sample with several noises count as one."""
+    """Mean of second − first [draws] with its standard error; draws of the same sample count as one."""
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         return None
     counts = np.bincount(samples)
@@ -107,7 +107,7 @@ def paired(first: Array, second: Array, samples: Indices) -> Difference | None:
     gap = second - first
     if len(gap) < 2:
         return Difference(float(gap.mean()), math.inf, 0.0)
-    # Few samples say little about their own spread: as many standard errors as give the same confidence.
+    # With few samples their spread is uncertain: widen the standard error to keep the same confidence.
     widening = float(student.isf(_TAIL, len(gap) - 1)) / SIGMAS if len(gap) < FEW else 1.0
     error, ratio = (
         _error(each) * widening for each in (gap, np.log(np.maximum(second, 1e-12) / np.maximum(first, 1e-12)))
@@ -122,7 +122,7 @@ def _error(values: Array) -> float:
 
 
 def area(at: Array, errors: Array, nodes: Array) -> Array:
-    """Bits/dim [draws]: half the area under errors [levels, draws] over log-SNR, by straight lines."""
+    """Bits/dim [draws]: half the area under errors [levels, draws] over log-SNR, by linear interpolation."""
     return _area(at, _tamed(errors), nodes)
 
 
@@ -135,9 +135,9 @@ def _area(at: Array, values: Array, nodes: Array) -> Array:
 
 
 def _smooth(nodes: Array, at: Array, errors: Array) -> Array:
-    """The curve between its levels by monotone cubics, and level beyond them.
+    """The curve between its levels by monotone cubics in log error, and constant beyond them.
 
-    Logarithms: where a network is bad its error grows as the SNR does, and a curve through what counts has a corner at 1.
+    Logarithms, because the error of a bad network grows with the SNR, and errors cut at 1 would have a corner.
     """
     own, first = np.unique(at, return_index=True)
     if own.size < 2:

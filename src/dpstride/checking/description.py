@@ -1,6 +1,6 @@
-"""Stage 3. A description of a network as data: what it is fed and how its output is read, with every change named.
+"""Stage 3. A description of a network as data: its inputs and the reading of its output, with a name for every change.
 
-`Inputs` is what decides the network's output and costs evaluations to change; `Reading` is what is made of that output and
+`Inputs` determines the network's output, so changing it costs evaluations; `Reading` interprets that output, so changing it
 costs none. A `Change` turns one description into another; the files of `kinds/` list them.
 """
 
@@ -19,7 +19,7 @@ Arrangement = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Facts for changes about model and data; statistics of the data are one per channel [C], or one for all [1]."""
+    """Facts about model and data that changes need; statistics of the data are per channel [C] or for all channels [1]."""
 
     shape: tuple[int, ...]
     levels: int | None
@@ -31,43 +31,45 @@ class Facts:
     origin: npt.NDArray[np.int64]  # training step of every grid index
     times: Array  # the grid's own times
     continuous: bool
-    has_modules: bool  # whether torch modules were found in the network
+    has_modules: bool  # torch modules were found in the network
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Inputs of the network: ``x = input_scale (f y + g eps)`` at every grid index, and its time, y being the data in
-    the scale and arrangement that it was trained on: ``y = arrange(scale · x_0 + shift)``."""
+    """Inputs of the network: ``x = input_scale (f y + g eps)`` at every grid index, and its time; y is the data in the scale
+    and arrangement that the network was trained on: ``y = arrange(scale · x_0 + shift)``."""
 
     f: Array
     g: Array
     input_scale: Array
     time: Array
-    whole: bool  # times are passed as whole numbers
-    scale: Array  # one per channel, or one for all
+    whole: bool  # times are passed as integers
+    scale: Array  # per channel, or one for all channels
     shift: Array
     arrange: Arrangement | None = None
     training: bool = False
 
     @property
     def log_snr(self) -> Array:
-        """Log of the signal-to-noise ratio in the units of the data as given; +inf at index 0."""
+        """Log of the signal-to-noise ratio, in the data's original units; +inf at index 0."""
         with np.errstate(divide="ignore"):
             ratio = 2.0 * (np.log(self.f) - np.log(self.g))
         return np.asarray(ratio + 2.0 * float(np.log(np.abs(self.scale)).mean()))
 
     def is_same(self, other: Inputs, kinds_differ: bool = True) -> bool:
-        """Return whether the network would get the same numbers; ``kinds_differ``: it may tell whole numbers from floats."""
+        """Return whether the network gets the same numbers; ``kinds_differ``: integers and floats may matter to it."""
         arrays = ("f", "g", "input_scale", "time")
-        same = all(np.allclose(getattr(self, name)[1:], getattr(other, name)[1:], 1e-6, 1e-9) for name in arrays)
-        near = all(np.allclose(getattr(self, name), getattr(other, name), 0.0, 0.02) for name in ("scale", "shift"))
-        flags = (self.training, self.arrange) == (other.training, other.arrange)
-        return same and near and flags and (self.whole == other.whole or not kinds_differ)
+        same_arrays = all(np.allclose(getattr(self, name)[1:], getattr(other, name)[1:], 1e-6, 1e-9) for name in arrays)
+        same_units = all(
+            np.allclose(getattr(self, name), getattr(other, name), 0.0, 0.02) for name in ("scale", "shift")
+        )
+        same_flags = (self.training, self.arrange) == (other.training, other.arrange)
+        return same_arrays and same_units and same_flags and (self.whole == other.whole or not kinds_differ)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One other way to feed the network; ``apply`` returns None where it means nothing for this model and data."""
+    """A change of the inputs; ``apply`` returns None if it does not apply to this model and data."""
 
     label: str
     remedy: str
@@ -84,25 +86,25 @@ class Reading:
     x0_hat: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = field(repr=False, compare=False)
     predicts: str | None = None
     sign: float = 1.0
-    half: int = 0  # of the channels, where the network returns two for each of the data's
+    half: int = 0  # half of the channels, if the network returns twice as many as the data have
 
     def __call__(self, output: Tensor, x_t: Tensor, f_t: Tensor, g_t: Tensor) -> Tensor:
-        """x̂_0 from the part of the output that this reading takes."""
+        """x̂_0 from the part of the output that this reading uses."""
         return self.x0_hat(self.sign * output, x_t, f_t, g_t)
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it takes the first half of the channels with their own sign."""
+        """Return whether it uses the first half of the channels with their original sign."""
         return self.sign > 0.0 and self.half == 0
 
     def turned(self) -> Reading:
-        """The same with the opposite sign of the output."""
+        """The same reading with the opposite sign of the output."""
         return replace(
             self, sign=-self.sign, label=f"{self.label} of the opposite sign", remedy=f"{self.remedy}, output negated"
         )
 
     def second(self) -> Reading:
-        """The same from the second half of the channels."""
+        """The same reading of the second half of the channels."""
         return replace(
             self,
             half=1,

@@ -1,7 +1,7 @@
-"""Stage 3. Errors of the network under one way to feed it: noise levels × draws, for every reading of the output at once.
+"""Stage 3. Errors of the network for one kind of inputs: noise levels × draws, for every reading of the output at once.
 
-All ways are measured at the same noise levels of the same data with the same noise, so that differences between them are
-paired. The error is that of the implied ε, snr · mean (x_0 − x̂_0)²: 1 for the guess x̂_0 = x_t/f, at every noise level.
+All inputs are measured at the same noise levels of the same data with the same noise, so that differences between them are
+paired. The error is that of the implied ε, snr · mean (x_0 − x̂_0)², which is 1 for the guess x̂_0 = x_t/f at every level.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..statistics.noise import standard_normal
 from .description import Array, Inputs, Reading
 
 Indices = npt.NDArray[np.int64]
-NEAR = 0.5  # of log-SNR: so far beyond its ends a process still has a level
+NEAR = 0.5  # log-SNR by which a level may lie beyond the ends of a process
 
 
 class Meter:
-    """Runs the network of ``denoiser`` on ``data`` as any `Inputs` say, and counts its evaluations."""
+    """Runs the network of ``denoiser`` on ``data`` with any `Inputs`, and counts its evaluations."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class Meter:
     ) -> None:
         self.denoiser, self.data, self.readings = denoiser, data, readings
         self.targets = targets  # log-SNR, falling
-        self.square = square  # mean of the data's, where noise that a description lacks counts as no network's
+        self.square = (
+            square  # mean square of the data, to extend a description beyond its noise levels without a network
+        )
         self.seed, self.batch_size, self.draws = seed, batch_size, draws
         self.evaluations = 0
         self.dtype = denoiser.dtype
@@ -64,7 +66,7 @@ class Meter:
         return (y if inputs.arrange is None else inputs.arrange(y)), batch.conditioning
 
     def noise(self, level: Indices, draw: Indices, inputs: Inputs) -> Tensor:
-        """The noise of each (level, draw), arranged as the data are."""
+        """The noise of each (level, draw), arranged like the data."""
         drawn = [
             standard_normal(self.seed, "probe", int(k), int(i), count=1, shape=self.data.shape)
             for k, i in zip(level, draw, strict=True)
@@ -73,7 +75,7 @@ class Meter:
         return noise if inputs.arrange is None else inputs.arrange(noise)
 
     def mean_square(self, errors: Tensor, draw: Indices, inputs: Inputs) -> Tensor:
-        """Mean of e² over the elements that count, of these draws."""
+        """Mean of e² over the predicted elements, per draw."""
         squares = errors.flatten(1).square()
         if self.data.mask is None:
             return squares.mean(1)
@@ -82,12 +84,12 @@ class Meter:
         return (mask * squares).sum(1) / mask.sum(1)
 
     def caller(self, inputs: Inputs, index: Indices) -> Denoiser:
-        """The network fed as ``inputs`` say, at numbers 1, 2, … of ``index``, with its output returned as it is."""
+        """The network with these ``inputs``, at the entries 1, 2, … of ``index``, returning its raw output."""
         times = inputs.time[index]
         fed = [int(time) for time in times] if inputs.whole else [float(time) for time in times]
         caller = Denoiser(
             self.denoiser.network,
-            ForwardProcess.rectified_flow(len(index)),  # only counts the levels: x_t is made here
+            ForwardProcess.rectified_flow(len(index)),  # only numbers the levels: x_t is computed in `Measured`
             predicts="x0",
             variance=self.denoiser.variance,
             clip=None,
@@ -100,7 +102,7 @@ class Meter:
 
 
 class Measured:
-    """Errors [readings, levels, draws] under one `Inputs`, NaN where the network has not run."""
+    """Errors [readings, levels, draws] for one `Inputs`; NaN where the network has not run."""
 
     def __init__(self, meter: Meter, inputs: Inputs) -> None:
         self.meter, self.inputs = meter, inputs
@@ -116,15 +118,15 @@ class Measured:
 
     @property
     def few(self) -> Indices:
-        """A third of the levels, for a first look; all that there are, where its own process does not have each of these."""
+        """A third of the levels, for a first look; all levels that its process has, if it lacks one of those."""
         targets, own = self.meter.targets, self.inputs.log_snr[1:]
         few = self.levels[1::3] if len(self.levels) > 6 else self.levels
         inside = (targets <= own.max() + NEAR) & (targets >= own.min() - NEAR)
         return few if inside[few].all() or inside.sum() < 2 else self.levels[inside]
 
     def ensure(self, levels: Indices, draws: int) -> None:
-        """Run the network wherever it has not yet at these levels and the first ``draws`` draws."""
-        # Two targets may fall on one grid index; the network runs once for both.
+        """Run the network where it has not run yet, at these levels and the first ``draws`` draws."""
+        # Two targets may share a grid index; the network runs once for both.
         first = {int(index): int(k) for k, index in reversed(list(enumerate(self.index)))}
         wanted = sorted({first[int(self.index[k])] for k in levels})
         todo = [(k, i) for k in wanted for i in range(draws) if np.isnan(self.errors[0, k, i])]
@@ -178,7 +180,7 @@ class Measured:
 
     @property
     def draws(self) -> int:
-        """Draws that were measured at every level."""
+        """Number of draws measured at every level."""
         return int((~np.isnan(self.errors[0])).all(axis=0).sum())
 
     def of(self, reading: int, levels: Indices, draws: int) -> tuple[Array, Array]:
@@ -190,7 +192,7 @@ class Measured:
 
 @contextmanager
 def _mode(modules: list[nn.Module], training: bool) -> Iterator[None]:
-    """Leave every module as it was: its mode, its buffers and attributes, and the random numbers that dropout draws."""
+    """Restore every module afterwards: its mode, buffers and attributes, and the random state, which dropout advances."""
     if not training:
         yield
         return
@@ -204,9 +206,9 @@ def _mode(modules: list[nn.Module], training: bool) -> Iterator[None]:
 
 
 def _restorer(part: nn.Module) -> Callable[[], None]:
-    """Return what puts a module back as it is now: modules in training mode count, average and remember.
+    """Return a function that restores a module's current state, since modules in training mode update theirs.
 
-    Attributes, what is in their lists and dictionaries, and the numbers of tensors beside its parameters.
+    The state is its attributes, the contents of their lists and dictionaries, and the values of tensors besides parameters.
     """
     attributes = dict(vars(part))
     containers = [

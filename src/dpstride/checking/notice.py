@@ -1,4 +1,4 @@
-"""Stage 3. The check beside other work: a warning where another description explains the network better, results untouched."""
+"""Stage 3. The check before other work: it warns if another description explains the network better, and changes no results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..statistics.data import Samples
 from .outcome import Check
 from .run import check
 
-LEAST = 10_000  # evaluations of all times and samples, beside which the hundred or so of a check are few
+LEAST = 10_000  # evaluations of the work, compared with which the few hundred of a check are cheap
 
 
 def checked(denoiser: Denoiser, data: Samples, how: Execution) -> Check | None:
-    """Return what a check finds; None in helping processes, and where the network itself is at fault, as the work will say."""
+    """Return the result of a check; None outside the main process, or if the check fails: the work will raise the error."""
     if not current().main:
         return None
     try:
@@ -26,7 +26,7 @@ def checked(denoiser: Denoiser, data: Samples, how: Execution) -> Check | None:
 
 
 def warn_about_description(denoiser: Denoiser, data: Samples, how: Execution) -> None:
-    """Warn if another description of the model explains it better, before work that takes much longer than the check.
+    """Warn if another description explains the model better, before work that takes much longer than the check.
 
     Smaller work and resumed work are not checked.
     """
@@ -35,7 +35,7 @@ def warn_about_description(denoiser: Denoiser, data: Samples, how: Execution) ->
     found = checked(denoiser, data, how)
     if found is not None and not found.ok:
         warnings.warn(
-            f"{found.sentence} `dpstride.check(denoiser, data)` says more; check=False skips this check.",
+            f"{found.sentence} `dpstride.check(denoiser, data)` gives details; check=False skips this check.",
             stacklevel=3,
         )
 

@@ -10,7 +10,7 @@ Verdict = Literal["fits", "better", "untrained"]
 
 @dataclass(frozen=True)
 class Cost:
-    """A description in words and what it costs above the declared one, bits/dim (negative: it is better)."""
+    """A description in words, and its extra cost over the declared one, bits/dim (negative: it is better)."""
 
     label: str
     bits_per_dim: float
@@ -35,21 +35,21 @@ class Check:
 
     verdict: Verdict
     model: str
-    declared: str  # description in words
-    changes: tuple[str, ...] = ()  # that make the better description, in words
+    declared: str  # declared description in words
+    changes: tuple[str, ...] = ()  # changes that give the better description, in words
     remedies: tuple[str, ...] = ()
     gain: float = 0.0  # bits/dim that the better description saves
     gain_error: float = 0.0
-    level: Level | None = None  # where the two differ most
-    tied: tuple[str, ...] = ()  # descriptions that cannot be told from the best one
+    level: Level | None = None  # noise level at which the two differ most
+    tied: tuple[str, ...] = ()  # descriptions that cannot be distinguished from the best one
     tried: tuple[Cost, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     area: float = 0.0  # bits/dim under the error curve of the best description
-    gaussian: float = 0.0  # the same of a Gaussian with the data's means and variances
+    gaussian: float = 0.0  # the same for a Gaussian with the data's means and variances
     evaluations: int = 0
     draws: int = 0
     notes: tuple[str, ...] = ()
-    assumed: str | None = None  # value of ``predicts``, where it was left out
+    assumed: str | None = None  # value assumed for ``predicts`` if it was left out
 
     @property
     def ok(self) -> bool:
@@ -61,9 +61,9 @@ class Check:
         """The verdict in one or two sentences."""
         if self.verdict == "untrained":
             return (
-                f"This network knows no more about these data than their means and variances do ({self.area:.2f} against "
-                f"{self.gaussian:.2f} bits/dim), however it is described: it is untrained, was trained on other data, or is "
-                f"used in a way that is not among those tried.{self._nearest}"
+                f"This network knows no more about these data than their means and variances ({self.area:.2f} against "
+                f"{self.gaussian:.2f} bits/dim), however it is described: it is untrained, was trained on other data, or needs "
+                f"a description that was not tried.{self._nearest}"
             )
         if self.verdict == "better":
             where = ""
@@ -81,7 +81,7 @@ class Check:
 
     @property
     def _nearest(self) -> str:
-        """A sentence about the single change that would help most, where one makes up for all but what the data hold."""
+        """A sentence about the single change that helps most, if one brings the network up to the Gaussian's level."""
         as_good = self.area < 1.05 * self.gaussian
         if not (as_good and self.tried and self.tried[0].bits_per_dim < -3.0 * self.tried[0].standard_error):
             return ""
@@ -93,18 +93,18 @@ class Check:
         if self.assumed is None:
             return ""
         tied = [label for label in self.tied if "predicts=" in label]
-        verdict = f"cannot be told from {tied[0]}" if tied else "is right"
+        verdict = f"cannot be distinguished from {tied[0]}" if tied else "is right"
         return f" predicts was left out, and {self.assumed!r}, the default, {verdict}."
 
     def __str__(self) -> str:
         lines = [f"{self.model}: {self.declared}", self.sentence]
         lines += [f"  remedy: {remedy}" for remedy in self.remedies]
         if self.tied:
-            lines.append(f"Cannot be told apart from {'that' if self.changes else 'it'}: {'; '.join(self.tied)}.")
+            lines.append(f"Cannot be distinguished from {'that' if self.changes else 'it'}: {'; '.join(self.tied)}.")
         lines += list(self.notes)
         lines.append(f"{self.evaluations} network evaluations, {self.draws} samples.")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The result as JSON values."""
         return asdict(self) | {"ok": self.ok, "sentence": self.sentence}

@@ -1,4 +1,4 @@
-"""Stage 3. `check`: the declared description of a model against the usual others, on some hundred evaluations."""
+"""Stage 3. `check`: the declared description of a model against the usual others, with a few hundred evaluations."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .outcome import Check, Cost, Level
 from .search import Arm, Found, Search
 
 LEVELS = 10
-LEAST_LOG_SNR = -5.0  # of data with variance 1; below it hardly anything is left to pay for
-# Draws at first and at most, for samples of SMALL dimensions and more; fewer dimensions say less each, and take more draws.
+LEAST_LOG_SNR = -5.0  # for data with variance 1; below it, costs are negligible
+# Draws at first and at most, for samples of at least SMALL dimensions; smaller samples are less informative and need more.
 SMALL, DRAWS, MOST_DRAWS, MOST_TIMES = 512, 8, 32, 8
 FACTS_FROM = 1024  # samples for the data's means and variances
-WORSE_THAN_NONE = 1.2  # error of the implied noise; that of no network is 1
-WORSE_THAN_GAUSSIAN = 0.01  # of the Gaussian's area: an exact denoiser of Gaussian data has 0
+WORSE_THAN_NONE = 1.2  # error of the implied noise; without a network it is 1
+WORSE_THAN_GAUSSIAN = 0.01  # relative to the Gaussian's area; 0 for an exact denoiser of Gaussian data
 
 
 def check(
@@ -42,15 +42,15 @@ def check(
     """Other descriptions of the model that would explain its network better, if there are any.
 
     The network's outputs are scored under every ``predicts`` and sign, other time inputs, processes, data scales, channel
-    orders and modes, at ten noise levels of the same samples with the same noise; see docs/check.md. A description is only
-    called better if it is so by 3 standard errors of the paired difference and 0.005 bits/dim.
+    orders and modes, at ten noise levels of the same samples with the same noise; see docs/check.md. A description counts as
+    better only if it is so by 3 standard errors of the paired difference and by 0.005 bits/dim.
 
     Args:
-        denoiser: the model as declared. Its network is left as it is.
-        data: as `estimate` takes it; up to 32 samples are passed through the network, some hundred evaluations in all.
+        denoiser: the model as declared. Its network is not changed.
+        data: data as for `estimate`; up to 32 samples are passed through the network, a few hundred evaluations in total.
         seed: random seed for the noise and the choice of samples.
         batch_size: samples per network pass.
-        data_range: as `estimate` takes it.
+        data_range: values that the data take, as for `estimate`.
         progress: show a progress bar (only ever on a terminal).
     """
     check_kinds(check, denoiser=denoiser)
@@ -64,27 +64,27 @@ def check(
     chosen = gathered.take(order[:draws].tolist())
     reading, first_draws = _declared_reading(readings, denoiser), round(min(times, 2.0) * DRAWS)
 
-    def searched(targets: Array, square: float | None) -> tuple[Search, Found, _Beside]:
+    def searched(targets: Array, square: float | None) -> tuple[Search, Found, _Baselines]:
         meter = Meter(denoiser, chosen, readings, targets, seed=seed, batch_size=batch_size, draws=draws, square=square)
         with progress_bar(None, "check", " descriptions", progress, leave=False) as bar:
-            search = Search(meter, facts, CHANGES, first_draws, told=bar.update)
+            search = Search(meter, facts, CHANGES, first_draws, update=bar.update)
             found = search.run(inputs, reading)
-        return search, found, _beside_none(search, found, moments)
+        return search, found, _baselines(search, found, moments)
 
     targets = _targets(inputs, moments[1])
-    search, found, beside = searched(targets, None)
+    search, found, baselines = searched(targets, None)
     evaluations = search.meter.evaluations
     lacks_noise = targets[-1] > _least_log_snr(moments[1]) + NEAR
-    if lacks_noise and (beside.knows_nothing or _is_worse_than_none(found.declared)):
+    if lacks_noise and (baselines.knows_nothing or _is_worse_than_none(found.declared)):
         square = float((moments[0] ** 2 + moments[1]).mean())
-        search, found, beside = searched(_all_targets(targets, moments[1]), square)
+        search, found, baselines = searched(_all_targets(targets, moments[1]), square)
         evaluations += search.meter.evaluations
-    return _outcome(denoiser, search, found, beside, evaluations)
+    return _outcome(denoiser, search, found, baselines, evaluations)
 
 
 @dataclass(frozen=True)
-class _Beside:
-    """Bits/dim that are left to pay, and those of a Gaussian; and whether the network knows no more than that, or nothing."""
+class _Baselines:
+    """Bits/dim of the best description and of a Gaussian, and whether the network is no better than a Gaussian or nothing."""
 
     area: float
     gaussian: float
@@ -111,14 +111,14 @@ def _declared_reading(readings: tuple[Reading, ...], denoiser: Denoiser) -> int:
 
 
 def _targets(inputs: Inputs, variances: Array) -> Array:
-    """Log-SNR of the noise levels, even, from the least noise on."""
+    """Log-SNR of the noise levels, evenly spaced, from the least noise on."""
     log_snr = inputs.log_snr[1:]
     least = _least_log_snr(variances)
     lowest = max(float(log_snr[-1]), least)
     if lowest >= log_snr[0]:
         raise ValueError(
-            f"The least noise of this process has log-SNR {log_snr[0]:.1f}, below which nothing is left to be told apart "
-            f"(above {least:.1f} is needed). Check the process: betas and alpha_bar are easily exchanged."
+            f"The noise of this process must begin at a log-SNR above {least:.1f} for descriptions to differ, but it begins at "
+            f"{log_snr[0]:.1f}. Check the process: betas and alpha_bar are easily exchanged."
         )
     wanted = np.linspace(float(log_snr[0]), lowest, LEVELS)
     index = np.unique([int(np.abs(log_snr - each).argmin()) for each in wanted])
@@ -130,13 +130,13 @@ def _least_log_snr(variances: Array) -> float:
 
 
 def _all_targets(own: Array, variances: Array) -> Array:
-    """Those down to where data are lost in noise, be it more than the process has; as close as usual."""
+    """Noise levels until the data are lost in noise, even beyond the end of the process, as densely spaced as usual."""
     lowest = _least_log_snr(variances)
     return np.linspace(own[0], lowest, math.ceil(LEVELS * (own[0] - lowest) / max(own[0] - own[-1], 1.0)))
 
 
 def _facts(denoiser: Denoiser, data: Samples) -> tuple[Facts, tuple[Array, Array]]:
-    """Facts that changes may ask for, and mean and variance of every dimension."""
+    """Facts for changes, and mean and variance of every dimension."""
     x = data.batch(0, len(data), torch.device("cpu"), torch.float64).x
     known = data.data_range
     channels = x.shape[1] if x.ndim > 2 else 1
@@ -158,16 +158,16 @@ def _facts(denoiser: Denoiser, data: Samples) -> tuple[Facts, tuple[Array, Array
     return facts, (x.mean(0).numpy(), x.var(0, correction=0).numpy())
 
 
-def _beside_none(search: Search, found: Found, moments: tuple[Array, Array]) -> _Beside:
-    """The best description beside the Gaussian, with more draws where these do not decide, and beside no network."""
+def _baselines(search: Search, found: Found, moments: tuple[Array, Array]) -> _Baselines:
+    """Compare the best description with the Gaussian, with more draws if these do not decide, and with no network."""
     best, draws = found.best, found.draws
-    worse, areas, gaussian = _beside_gaussian(search, best, draws, moments)
+    worse, areas, gaussian = _against_gaussian(search, best, draws, moments)
     if worse is not None and worse.at_least(SIGMAS) <= WORSE_THAN_GAUSSIAN * gaussian < worse.at_most(SIGMAS):
         draws = search.meter.draws
         best.measured.ensure(search.levels, draws)
-        worse, areas, gaussian = _beside_gaussian(search, best, draws, moments)
+        worse, areas, gaussian = _against_gaussian(search, best, draws, moments)
     known = worse is None or not _knows_nothing(worse, gaussian, best is not found.declared)
-    return _Beside(areas, gaussian, not known or _is_worse_than_none(best))
+    return _Baselines(areas, gaussian, not known or _is_worse_than_none(best))
 
 
 def _is_worse_than_none(arm: Arm) -> bool:
@@ -176,9 +176,9 @@ def _is_worse_than_none(arm: Arm) -> bool:
     return bool((errors.mean(1) > WORSE_THAN_NONE).all())
 
 
-def _outcome(denoiser: Denoiser, search: Search, found: Found, beside: _Beside, evaluations: int) -> Check:
+def _outcome(denoiser: Denoiser, search: Search, found: Found, baselines: _Baselines, evaluations: int) -> Check:
     best = found.best
-    better, untrained = best is not found.declared, beside.knows_nothing
+    better, untrained = best is not found.declared, baselines.knows_nothing
     reading = search.meter.readings[best.reading]
     changes = [change.label for change in best.changes]
     remedies = [change.remedy for change in best.changes]
@@ -198,8 +198,8 @@ def _outcome(denoiser: Denoiser, search: Search, found: Found, beside: _Beside, 
         tied=() if untrained else tuple(search.label(arm, best) for arm in found.tied),
         tried=tuple(sorted(tried, key=lambda cost: cost.bits_per_dim)),
         refused=found.refused,
-        area=beside.area,
-        gaussian=beside.gaussian,
+        area=baselines.area,
+        gaussian=baselines.gaussian,
         evaluations=evaluations,
         notes=_notes(search, found),
         draws=found.draws,
@@ -208,23 +208,23 @@ def _outcome(denoiser: Denoiser, search: Search, found: Found, beside: _Beside, 
 
 
 def _notes(search: Search, found: Found) -> tuple[str, ...]:
-    """Noise levels next to clean data at which the declared description is worse than no network at all."""
+    """A note if the declared description is worse than no network at the least noise levels."""
     declared = found.declared
     errors = declared.measured.errors[declared.reading][:, : declared.measured.draws].mean(1)
     worse = int(np.argmin(errors > WORSE_THAN_NONE)) if (errors <= WORSE_THAN_NONE).any() else len(errors)
     if worse == 0:
         return ()
     return (
-        f"Up to t = {declared.measured.index[worse - 1]} the network is worse than none at all (the error of the implied "
-        f"noise is up to {errors[:worse].max():.2g}): it may not know so little noise. Check the process, or begin the grid "
+        f"Up to t = {declared.measured.index[worse - 1]} the network is worse than no network (the error of the implied noise "
+        f"is up to {errors[:worse].max():.2g}): it may not be trained on so little noise. Check the process, or begin the grid "
         "later.",
     )
 
 
-def _beside_gaussian(
+def _against_gaussian(
     search: Search, arm: Arm, draws: int, moments: tuple[Array, Array]
 ) -> tuple[Difference | None, float, float]:
-    """Cost above the best linear denoiser that knows means and variances, and both, bits/dim."""
+    """Extra cost over the best linear denoiser that knows means and variances, and both costs, bits/dim."""
     at, errors = arm.measured.of(arm.reading, search.levels, draws)
     order = np.argsort(arm.measured.log_snr, kind="stable")
     linear = arm.measured.linear_errors(order, draws, *moments)
@@ -234,13 +234,13 @@ def _beside_gaussian(
 
 
 def _knows_nothing(worse: Difference, gaussian: float, changed: bool) -> bool:
-    """Return whether the best description is worse than the Gaussian; or had to be looked for and is no better than that."""
+    """Return whether the best description is worse than the Gaussian, or no better although it was searched for."""
     least = WORSE_THAN_GAUSSIAN * gaussian
     return worse.at_least(SIGMAS) > least or (changed and worse.at_most(SIGMAS) > -least)
 
 
 def _level(search: Search, found: Found) -> Level | None:
-    """Where the better description differs most from the declared one."""
+    """The noise level at which the better description differs most from the declared one."""
     declared, best = found.declared, found.best
     at, errors = (
         each.mean(1) if each.ndim > 1 else each for each in best.measured.of(best.reading, search.levels, found.draws)

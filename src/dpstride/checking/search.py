@@ -1,9 +1,9 @@
 """Stage 3. The search for the description that explains the network best.
 
-Every change of the declared description is tried on few draws at few noise levels; what is clearly worse than the leader
-is dropped, the rest is measured at all levels and with more draws until it is decided. Readings of the output cost nothing,
-so all of them are tried with every change. If the leader is clearly better than the description it started from, the search
-goes on from there; in the end, changes that are not needed are taken back.
+Every change of the declared description is tried with few draws at few noise levels. Those clearly worse than the leader are
+dropped; the others are measured at all levels, with more draws until they are decided. Readings of the output cost nothing,
+so all of them are tried with every change. If the leader is clearly better than the description at the start, the search
+continues from there; at the end, unnecessary changes are undone.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .compare import SIGMAS, Difference, difference
 from .description import Change, Facts, Inputs
 from .measure import Indices, Measured, Meter
 
-MARGIN = 0.005  # bits/dim: a description is not called better for less
-MATTERS = 0.02  # bits/dim: what is closer than this need not be told apart
-SAME = 1e-6  # bits/dim: the change makes no difference to the network
-FINALISTS = 6  # ways to feed the network that are told apart to the end
+MARGIN = 0.005  # bits/dim by which a description must be better at least
+MATTERS = 0.02  # bits/dim: closer descriptions need not be distinguished
+SAME = 1e-6  # bits/dim below which a change makes no difference to the network
+FINALISTS = 6  # inputs that are compared to the end
 ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """One description: how the network is fed, how its output is read, and what was changed to get there."""
+    """One description: inputs with their measured errors, a reading of the output, and the changes that led there."""
 
     measured: Measured
     reading: int
@@ -34,7 +34,7 @@ class Arm:
 
     @property
     def pair(self) -> tuple[Measured, int]:
-        """As `difference` takes it."""
+        """The description as `difference` takes it."""
         return self.measured, self.reading
 
 
@@ -44,20 +44,20 @@ class Found:
 
     declared: Arm
     best: Arm
-    gain: Difference  # of best over declared
+    gain: Difference  # extra cost of the declared description over the best
     tied: list[Arm] = field(default_factory=list)  # as good as the best
-    costs: dict[str, Difference] = field(default_factory=dict)  # of single changes, above the declared description
+    costs: dict[str, Difference] = field(default_factory=dict)  # of single changes, over the declared description
     refused: dict[str, str] = field(default_factory=dict)
     draws: int = 0
 
 
 class Search:
-    """One search; ``told`` is called after each way to feed the network, for a progress bar."""
+    """One search; ``update`` is called after each change of the inputs, for a progress bar."""
 
     def __init__(
-        self, meter: Meter, facts: Facts, changes: Iterable[Change], draws: int, told: Callable[[], object]
+        self, meter: Meter, facts: Facts, changes: Iterable[Change], draws: int, update: Callable[[], object]
     ) -> None:
-        self.meter, self.facts, self.changes, self.told = meter, facts, tuple(changes), told
+        self.meter, self.facts, self.changes, self.update = meter, facts, tuple(changes), update
         self.levels: Indices = np.arange(len(meter.targets))
         self.refused: dict[str, str] = {}
         self.costs: dict[str, Difference] = {}
@@ -65,10 +65,10 @@ class Search:
         self.first_draws = (self.draws + 1) // 2
         self.declared_reading = 0
         self.fed: dict[tuple[int, str], Measured] = {}  # another reading of the same inputs needs no new pass
-        self.kinds_differ = True  # until the network is seen not to tell whole numbers from floats
+        self.kinds_differ = True  # False once the network is found to treat integers and floats alike
 
     def run(self, inputs: Inputs, reading: int) -> Found:
-        """The best description to be found from the declared one."""
+        """Find the best description, starting from the declared one."""
         self.declared_reading = reading
         declared = Arm(Measured(self.meter, inputs), reading)
         declared.measured.ensure(self.levels, self.draws)
@@ -91,7 +91,7 @@ class Search:
     # --- one round ----------------------------------------------------------------------------------------------------
 
     def _race(self, current: Arm) -> tuple[Arm, list[Arm]]:
-        """The simplest of the descriptions that do best, or ``current``; and those that cannot be told from it."""
+        """The simplest of the best descriptions, or ``current``; and those that cannot be distinguished from it."""
         fed = [(current.measured, current.changes), *self._fed(current)]
         arms = [self._arm(current, *each, reading) for each in fed for reading in range(len(self.meter.readings))]
         kept = self._kept(current, arms, self.first_draws, few=True)
@@ -103,7 +103,9 @@ class Search:
         measured = [arm for arm in others if id(arm.measured) in fully and (arm is current or self._is_measured(arm))]
         looks |= {id(arm): self._difference(current, arm) for arm in measured}
         kept = self._first(measured, looks, current)
-        near = [arm for arm in others if arm not in kept and arm.reading == current.reading and _is_tie(looks[id(arm)])]
+        early = [
+            arm for arm in others if arm not in kept and arm.reading == current.reading and _is_tie(looks[id(arm)])
+        ]
         settled: list[Arm] = []
         while True:
             current.measured.ensure(self.levels, self.draws)
@@ -119,7 +121,7 @@ class Search:
         gain = self._difference(leader, current)
         if leader is current or gain is None or gain.at_least(SIGMAS) <= MARGIN:
             ties = [arm for arm in kept if arm is not current and self._ties(current, arm)]
-            return current, [*same, *settled, *ties, *near]
+            return current, [*same, *settled, *ties, *early]
         ties = [*settled, *(arm for arm in kept if arm is not current and self._ties(leader, arm))]
         order = {id(arm): number for number, arm in enumerate(arms)}
         ties = [arm for arm in ties if arm is leader or self._is_measured(arm)]
@@ -127,10 +129,10 @@ class Search:
         return chosen, [arm for arm in ties if arm is not chosen]
 
     def _is_measured(self, arm: Arm) -> bool:
-        """Measure an arm in full; False where the network refuses it at some noise level, which is noted."""
+        """Measure an arm in full; return False, and note the error, if the network refuses it at some noise level."""
         try:
             arm.measured.ensure(self.levels, self.draws)
-        except Exception as error:  # a network may refuse a time or a scale in any way it likes
+        except Exception as error:  # a network may raise anything for a time or a scale
             self._note_refusal(" and ".join(change.label for change in arm.changes), error)
             return False
         return True
@@ -139,7 +141,7 @@ class Search:
         self.refused[label] = f"{type(error).__name__}: {error}"[:200]
 
     def _fed(self, current: Arm) -> Iterable[tuple[Measured, tuple[Change, ...]]]:
-        """Every other way to feed the network, looked at for the first time; those it refuses are noted."""
+        """Measure every change of the inputs at a few levels; those that the network refuses are noted."""
         changed = {change.kind for change in current.changes}
         tried: list[Inputs] = [current.measured.inputs]
         for change in self.changes:
@@ -155,7 +157,7 @@ class Search:
                 self._note_refusal(change.label, error)
                 continue
             finally:
-                self.told()
+                self.update()
             if inputs.is_same(current.measured.inputs, kinds_differ=False):
                 self.kinds_differ = not self._is_same(current, Arm(measured, current.reading))
             yield measured, (*current.changes, change)
@@ -165,9 +167,9 @@ class Search:
         return current if same else Arm(measured, reading, changes)
 
     def _kept(self, current: Arm, arms: list[Arm], draws: int, few: bool = False) -> list[Arm]:
-        """Arms that are not clearly worse than the leader, or at ``few`` levels clearly better than ``current``, and this.
+        """``current``, arms not clearly worse than the leader, and, at ``few`` levels, arms clearly better than ``current``.
 
-        A few levels may flatter a leader that all of them do not.
+        At a few levels the leader may look better than it is at all of them.
         """
         beside = current.pair
         costs = {id(arm): difference(beside, arm.pair, draws, beside=beside, few=few) for arm in arms}
@@ -180,20 +182,20 @@ class Search:
             behind = difference(leader.pair, arm.pair, draws, beside=beside, few=few)
             cost = costs[id(arm)]
             ahead = few and cost is not None and cost.at_most(SIGMAS) < -MARGIN
-            near = behind is not None and behind.at_least(SIGMAS) <= MATTERS / 4
-            if arm is current or arm is leader or ahead or near:
+            close = behind is not None and behind.at_least(SIGMAS) <= MATTERS / 4
+            if arm is current or arm is leader or ahead or close:
                 kept.append(arm)
         return kept
 
     def _note_costs(self, current: Arm, arms: list[Arm], costs: dict[int, Difference | None]) -> None:
-        """Keep what every single change costs, with the declared reading of the output or the same inputs."""
+        """Record the cost of every single change: of the inputs with the declared reading, or of the reading."""
         for arm in arms:
             cost, single = costs[id(arm)], not arm.changes or arm.reading == current.reading
             if cost is not None and single and arm is not current:
                 self.costs[self.label(arm, current)] = cost
 
     def _first(self, arms: list[Arm], looks: dict[int, Difference | None], current: Arm) -> list[Arm]:
-        """Arms of the few ways to feed the network that look best."""
+        """Arms of the few best inputs, and ``current``."""
         rank: dict[int, float] = {}
         for arm in arms:
             rank[id(arm.measured)] = min(rank.get(id(arm.measured), np.inf), _mean(looks[id(arm)]))
@@ -202,14 +204,14 @@ class Search:
         return arms if current in arms else [current, *arms]
 
     def _undecided(self, leader: Arm, arms: list[Arm]) -> bool:
-        """Return whether more draws could tell one of the arms from the leader by what matters."""
+        """Return whether more draws could show that one of the arms is worse than the leader by what matters."""
         behind = [self._difference(leader, arm) for arm in arms if arm is not leader]
         return any(
             each is not None and each.at_most(SIGMAS) > MATTERS and each.at_least(SIGMAS) <= MARGIN for each in behind
         )
 
     def _settled(self, leader: Arm, arm: Arm) -> bool:
-        """Return whether the arm is so close to the leader that it need not be told apart."""
+        """Return whether the arm is so close to the leader that the two need not be distinguished."""
         behind = self._difference(leader, arm)
         return behind is not None and behind.at_most(SIGMAS) <= MATTERS
 
@@ -239,14 +241,14 @@ class Search:
         return len(arm.changes) + plain + (arm.reading != self.declared_reading)
 
     def label(self, arm: Arm, beside: Arm) -> str:
-        """Describe what is changed in ``arm`` and not in ``beside``."""
+        """Describe the changes of ``arm`` that ``beside`` does not have."""
         words = [change.label for change in arm.changes if change not in beside.changes]
         if arm.reading != beside.reading:
             words.insert(0, self.meter.readings[arm.reading].label)
         return " and ".join(words)
 
     def _simplified(self, declared: Arm, best: Arm) -> Arm:
-        """``best`` without the changes that it does as well without."""
+        """``best`` without its unnecessary changes."""
         for change in best.changes if len(best.changes) > 1 else ():
             changes = tuple(each for each in best.changes if each is not change)
             inputs: Inputs | None = declared.measured.inputs
@@ -265,7 +267,7 @@ def _is_tie(behind: Difference | None) -> bool:
 
 
 def _may_win(behind: Difference | None) -> bool:
-    """Return whether what was seen so far leaves it open that the description is better, and by what matters."""
+    """Return whether the description may still be better by what matters."""
     return behind is not None and behind.mean - SIGMAS * behind.standard_error < -MATTERS
 
 

@@ -1,4 +1,4 @@
-"""Stage 7. The best schedules beside hand-made ones, on held-out statistics: no network pass."""
+"""Stage 7. The best schedules compared with hand-made ones, on held-out statistics: no network pass."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class MaskedComparison:
     run: str | None = None
 
     def columns(self, budgets: Iterable[int] = ()) -> list[int]:
-        """Numbers of rounds of the table: powers of two, all, and the ``budgets`` asked for."""
+        """Numbers of rounds in the table: powers of two, the largest, and ``budgets``."""
         return sorted(K for K in {*COLUMNS, max(self.curves[BEST]), *budgets} if K in self.curves[BEST])
 
     def table(self, budgets: Iterable[int] = ()) -> str:
-        """The table as text, a row for every rule; with columns for ``budgets`` too."""
+        """The table as text, a row for every rule, with additional columns for ``budgets``."""
         columns = self.columns(budgets)
         rows = [["bits/token, held-out", *(f"{budget:,}" for budget in columns)]]
         for rule, curve in self.curves.items():
@@ -79,11 +79,11 @@ def _rounds(count: int) -> str:
 
 def _told(score: tuple[float, float]) -> str:
     bits, error = score
-    return f"{bits:.3f} ± {error:.3f}" if math.isfinite(error) else f"{bits:.3f}"  # one sample has no error
+    return f"{bits:.3f} ± {error:.3f}" if math.isfinite(error) else f"{bits:.3f}"  # a single sample has no error
 
 
 def shown_budgets(budgets: Iterable[int]) -> list[int]:
-    """Numbers of rounds that are compared: all up to 128, above that 16 per doubling, and the usual and the last ones."""
+    """Numbers of rounds to compare: all up to 128, then 16 per doubling, and the usual ones and the last."""
     wanted = sorted(budgets)
     above = {*COLUMNS, wanted[-1], *(int(128 * 2 ** (i / 16)) for i in range(16 * 32))}
     return [K for K in wanted if K <= 128 or K in above]
@@ -94,13 +94,13 @@ def compare_masked(
 ) -> MaskedComparison:
     """Score the best schedules and hand-made ones of the same numbers of rounds on held-out statistics of every count.
 
-    Rounds of equal entropy are made from ``choosing``, the statistics that chose the best. Even times need samples of one
-    length.
+    Rounds of equal entropy are computed from ``choosing``, the statistics from which the best schedules were found. Even times
+    need samples of one length.
     """
     if choosing.process.length != schedules.length:
         raise ValueError(
-            f"The schedules are for {schedules.length} tokens, the choosing statistics for {choosing.process.length}. Give "
-            "those that chose them."
+            f"The schedules are for {schedules.length} tokens, the choosing statistics for {choosing.process.length}. Give the "
+            "statistics from which the schedules were found."
         )
     wanted = sorted(set(budgets))
     curves = {

@@ -2,12 +2,12 @@
 
     L(t, s) = (t − s) c_t,  c_t = E[−ln p(x_l given the known tokens)] over samples, masks of t positions, and masked l
 
-is a line in s, so `solve` needs no table. Its sum over rounds is an upper bound on E[−ln p] in nats per sequence: of chains
-that reveal tokens in random order. Between times τ → σ in (0, 1], where each token is masked with probability τ,
+is linear in s, so `solve` needs no table. Its sum over rounds is an upper bound on E[−ln p] in nats per sequence, for chains
+that reveal tokens in random order. Between times τ → σ in (0, 1], with each token masked with probability τ,
 
     L(τ, σ) = n (τ − σ) E[c_m],  m − 1 binomial of n − 1 tokens with probability τ
 
-since a masked token has that many masked beside it; lines again, with other weights.
+since m − 1 other tokens are masked besides a masked one; again linear, with different weights.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .statistics import MaskedStatistics
 
 Array = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
-TABLE = 8192  # counts; samples of different lengths need a table, of half a GB for so many
+TABLE = 8192  # most counts if samples have different lengths, which need a table: half a GB for this many
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,12 @@ class MaskedCosts(TableOrLines):
     """Costs of every round on a grid, for `solve`: nats per sequence, from `masked_costs` or `binomial_costs`.
 
     Attributes:
-        tokens: [N], tokens of each sample that are generated.
-        sequence: [N], the sequence that a sample is of.
+        tokens: [N], number of generated tokens of each sample.
+        sequence: [N], the sequence that a sample belongs to.
         unit_totals: path of grid indices → nats of every sample [N].
         make: path, bits/token, standard error, stride → schedule.
-        lines: the costs without a table; ``table`` is None then.
-        table: L [T + 1, T + 1], where samples have different lengths.
+        lines: the costs without a table; then ``table`` is None.
+        table: L [T + 1, T + 1], if samples have different lengths.
     """
 
     tokens: npt.NDArray[np.int64]
@@ -56,14 +56,14 @@ class MaskedCosts(TableOrLines):
     pairs: None = None
     triples: None = None
     pairs_rule: str = ""
-    scored: bool = False  # in bits/dim; bits/token are asked for by name
+    scored: bool = False  # no bits/dim; bits/token have methods of their own
 
     def path_bpd(self, path: Sequence[int], cost: float | None = None) -> float:
         """Bits/token of a path of grid indices."""
         return self.bits_per_token(path)[0]
 
     def bits_per_token(self, path: Sequence[int]) -> tuple[float, float]:
-        """Bits/token of a path of grid indices over all tokens of all samples, and its standard error."""
+        """Bits/token of a path of grid indices, the mean over all tokens of all samples, and its standard error."""
         return mean_bits(self.unit_totals(path), self.tokens, self.sequence)
 
     def schedule(self, path: Sequence[int], cost: float | None = None, stride: str = GIVEN) -> Any:
@@ -72,9 +72,9 @@ class MaskedCosts(TableOrLines):
 
 
 def masked_costs(statistics: MaskedStatistics) -> MaskedCosts:
-    """Costs of rounds that reveal fixed numbers of tokens, from `estimate_masked`; `solve` takes them for every K.
+    """Costs of rounds that reveal fixed numbers of tokens, from `estimate_masked`, as input of `solve`.
 
-    Samples that have different numbers of tokens are masked by the same share, rounded half up, so theirs are a table.
+    If samples have different numbers of tokens, the same share of each is masked, rounded half up, and costs are a table.
     """
     process, nats = statistics.process, statistics.nats
 
@@ -98,7 +98,7 @@ def masked_costs(statistics: MaskedStatistics) -> MaskedCosts:
 
 
 def binomial_costs(statistics: MaskedStatistics, times: npt.ArrayLike) -> MaskedCosts:
-    """Costs of rounds between ``times``, ascending from 0 to 1, where numbers are binomial; `solve` chooses among them.
+    """Costs of rounds between ``times``, ascending from 0 to 1, with binomial numbers of tokens, as input of `solve`.
 
     Needs statistics of every count, and samples of one length.
     """
@@ -108,7 +108,7 @@ def binomial_costs(statistics: MaskedStatistics, times: npt.ArrayLike) -> Masked
     n = statistics.process.length
     if n != statistics.process.T or not statistics.equal:
         raise ValueError(
-            "Chains by times need c_t of every number of masked tokens, of samples of one length, but these statistics have "
+            "Chains by times need c_t of every number of masked tokens, for samples of one length, but these statistics have "
             f"{statistics.process.T} of {n} counts. Estimate at every count, or score the times with bits_per_token."
         )
     per_token = _binomial_means(grid, statistics.nats)  # [times, N]
@@ -143,32 +143,32 @@ def score_masked(statistics: MaskedStatistics, schedule: MaskedSchedule | Binomi
         return costs.bits_per_token(range(schedule.budget, -1, -1))
     if schedule.length != statistics.process.length:
         raise ValueError(
-            f"The schedule is for {schedule.length} tokens, the statistics for {statistics.process.length}. Score it directly: "
+            f"The schedule is for {schedule.length} tokens, the statistics for {statistics.process.length}. Score it with "
             "bits_per_token."
         )
     return masked_costs(statistics).bits_per_token(statistics.process.indices_of(schedule.counts).tolist())
 
 
 def mean_bits(nats: Array, tokens: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64]) -> tuple[float, float]:
-    """Bits per token of samples with so many nats and tokens [N], and the standard error: sequences are independent."""
-    _, place = np.unique(sequence, return_inverse=True)  # numbers of sequences may be of any size
+    """Bits per token of samples with these nats and tokens [N], and the standard error over independent sequences."""
+    _, place = np.unique(sequence, return_inverse=True)  # ids of sequences may be any integers
     totals, weights = (np.asarray(np.bincount(place, each), dtype=np.float64) for each in (nats, tokens))
     totals, weights = totals[weights > 0.0], weights[weights > 0.0]
     return float(totals.sum() / weights.sum()) / LN2, standard_error(totals / weights, weights) / LN2
 
 
 def provenance_of(statistics: MaskedStatistics) -> Mapping[str, Any]:
-    """Where schedules of these statistics come from, as files keep it."""
+    """Provenance of schedules found from these statistics, as stored in files."""
     kept = {name: value for name, value in statistics.identity.items() if name != "behaviour"}
     return {**kept, "samples": statistics.samples}
 
 
 def _table(statistics: MaskedStatistics) -> Array:
-    """L of samples of different lengths: the mean over samples of (t_i − s_i) c_{t,i}, added up for each length."""
+    """L for samples of different lengths: the mean over samples of (t_i − s_i) c_{t,i}, summed up length by length."""
     process: MaskedProcess = statistics.process
     if process.T > TABLE:
         raise ValueError(
-            f"Samples of different lengths need a table of rounds, of at most {TABLE} counts, but there are {process.T}. Give "
+            f"Samples of different lengths need a table of costs, of at most {TABLE} counts, but there are {process.T}. Give "
             "counts= to estimate_masked, or sequences of one length."
         )
     L = np.zeros((process.T + 1, process.T + 1))
@@ -182,7 +182,7 @@ def _table(statistics: MaskedStatistics) -> Array:
 
 
 def _binomial_means(times: Array, nats: Array) -> Array:
-    """E[c_m] of every sample at every time [times, N], m − 1 binomial of n − 1."""
+    """E[c_m] of every sample at every time [times, N], with m − 1 binomial of n − 1."""
     from scipy.stats import binom
 
     n = len(nats) - 1

@@ -1,7 +1,7 @@
-"""Stage 2. A network of tokens as the distribution of every masked token, given the others.
+"""Stage 2. A network of tokens as the distribution of every masked token given the others.
 
-Whether logits are shifted, what the network is fed as time, and that no position ever becomes the mask token again, is known
-here and nowhere else. Probabilities are float64; logits of large vocabularies are turned into them a few positions at a time.
+Only this module knows whether logits are shifted, what the network gets as time, and that no position becomes the mask token
+again. Probabilities are float64; with large vocabularies they are computed for a few positions at a time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..runs.numbers import whole_number
 from .process import MaskedProcess
 
 TimeInput = Literal["share"] | Callable[[Tensor], Tensor] | None
-NUMBERS = 1 << 22  # logits that are turned into probabilities at a time
-PROBED = 1 << 18  # numbers of a response that are looked at
+NUMBERS = 1 << 22  # logits converted to probabilities at a time
+PROBED = 1 << 18  # logits that a probe compares
 
 
 @dataclass(eq=False, repr=False)
@@ -30,20 +30,20 @@ class MaskedDenoiser:
     """A network of tokens, seen as the distribution of masked tokens given the others.
 
     Args:
-        network: any callable ``network(tokens)`` → logits [B, n, vocabulary], of tokens int64 [B, n]; with ``time_input``
-            ``network(tokens, time)``, with conditioning that comes last, or as keywords if it is a dict. Modules found in it
-            are put in evaluation mode. It must be a function of these alone, sample by sample.
-        vocabulary: number of token ids, so of logits at each position.
-        mask_token: id that stands for a masked token; its own logit is left out. An id of ``vocabulary`` or more belongs to a
-            network with an embedding for it and no logit.
+        network: any callable ``network(tokens)`` → logits [B, n, vocabulary] for tokens int64 [B, n]; with ``time_input``,
+            ``network(tokens, time)``. Conditioning is the last argument, or passed as keywords if it is a dict. Modules found
+            in the network are put in evaluation mode. It must be a function of these arguments only, sample by sample.
+        vocabulary: number of token ids, and of logits at each position.
+        mask_token: id of a masked token; its own logit is ignored. It may be ``vocabulary`` or more, for a network that has an
+            embedding but no logit for it.
         length: the most tokens that the network takes.
-        pad_token: id behind the end of shorter sequences, which the network leaves out of account.
-        shifted: logits at position l are those of the token at l + 1, as in models made from autoregressive ones; position 0
-            has those of its own place.
-        time_input: None for a network without time; "share" feeds the share of masked tokens of each sample, float [B]; a
-            callable feeds what it makes of that share.
-        device: where the network lives; found from its parameters when None.
-        name: how reports call it.
+        pad_token: id after the end of shorter sequences, which the network ignores.
+        shifted: logits at position l are those of the token at l + 1, as in models converted from autoregressive ones;
+            position 0 takes its own.
+        time_input: None for a network without time; "share" passes the share of masked tokens of each sample, float [B]; a
+            callable is applied to that share.
+        device: the network's device; that of its parameters when None.
+        name: name of the model in reports.
     """
 
     network: Callable[..., Tensor]
@@ -87,26 +87,28 @@ class MaskedDenoiser:
     def on_grid(self, process: MaskedProcess) -> MaskedDenoiser:
         """The same network on another grid of counts."""
         if process.length > self.length:
-            raise ValueError(f"The model takes up to {self.length} tokens, but the grid is of {process.length}.")
+            raise ValueError(
+                f"The model takes up to {self.length} tokens, but the grid has {process.length}. Make the grid shorter."
+            )
         other = copy.copy(self)
         other.process = process
         return other
 
-    # --- what it predicts ---------------------------------------------------------------------------------------------
+    # --- predictions --------------------------------------------------------------------------------------------------
 
     def probabilities(
         self, x: Tensor, at: Tensor, share: Tensor, conditioning: Any = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Log-probabilities of the tokens at some positions, one network pass.
+        """Log-probabilities of the tokens at some positions, in one network pass.
 
         Args:
-            x: tokens [B, n], masked ones being ``mask_token``.
-            at: bool [B, n], the positions that are asked for.
+            x: tokens [B, n], with ``mask_token`` at masked positions.
+            at: bool [B, n], the positions wanted.
             share: float [B], the share of masked tokens.
             conditioning: one entry per sample.
 
         Yields:
-            Positions [m, 2] as (sample, place) and float64 log-probabilities [m, vocabulary], as many as fit into memory.
+            Positions [m, 2] as (sample, place) and float64 log-probabilities [m, vocabulary], in chunks that fit into memory.
         """
         logits = self._logits(x, share, conditioning)
         places = at.to(logits.device).nonzero()
@@ -115,7 +117,7 @@ class MaskedDenoiser:
             if self.mask_token < self.vocabulary:
                 chosen[:, self.mask_token] = -torch.inf
             logs = chosen.log_softmax(dim=1)
-            if bool((wrong := logs.isnan().any(dim=1)).any()):  # of NaN, of +inf, and of nothing but −inf
+            if bool((wrong := logs.isnan().any(dim=1)).any()):  # from NaN, from +inf, or if all are −inf
                 bad = sorted(set(rows[wrong, 0].tolist()))
                 raise NonFiniteError(f"The network returned NaN or infinity for {len(bad)} of {len(x)} samples.", bad)
             yield rows, logs
@@ -129,21 +131,21 @@ class MaskedDenoiser:
             found[sample, place] = -logs[torch.arange(len(rows)), ids[sample, place]]
         if bool((impossible := found.isinf().any(dim=1)).any()):
             raise NonFiniteError(
-                "The network gives a token of the data the probability 0.", impossible.nonzero().flatten().tolist()
+                "The network gives a token of the data probability 0.", impossible.nonzero().flatten().tolist()
             )
         return found
 
     def response(self, x_t: Tensor, t: Tensor, conditioning: Any = None) -> Tensor:
-        """The network's own logits, at as many positions as a look at it needs."""
+        """The network's raw logits, at as many positions as a probe needs."""
         share = torch.from_numpy(self.process.fractions.copy())[t]
         logits = self._logits(x_t, share, conditioning)
         return logits[:, :: max(1, logits[0].numel() // PROBED)]
 
-    # --- who it is ----------------------------------------------------------------------------------------------------
+    # --- identity -----------------------------------------------------------------------------------------------------
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the weights that the network has now."""
+        """Digest of the network's current weights."""
         return digest_of(self.network, self._plain)
 
     @property
@@ -168,7 +170,7 @@ class MaskedDenoiser:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _logits(self, x: Tensor, share: Tensor, conditioning: Any) -> Tensor:
-        """Logits of every position, each at its own place."""
+        """Logits of every position, with any shift undone."""
         x = x.to(device=self.device, dtype=torch.int64, copy=True)
         shape = (*x.shape, self.vocabulary)
         precision = self.dtype if self.dtype in (torch.float64, torch.float32) else torch.float32

@@ -1,4 +1,4 @@
-"""Stage 3. `estimate_masked`: one network pass per (count, batch), and c_t of every sample is kept.
+"""Stage 3. `estimate_masked`: c_t of every sample, from one network pass per (count, batch).
 
 Units of work, progress on disk, workers and probes are those of the Gaussian `estimate`.
 """
@@ -44,22 +44,22 @@ def estimate_masked(
 ) -> MaskedStatistics:
     """Mean −ln p of masked tokens at every number of masked tokens: length · samples / batch_size network passes.
 
-    Before that the probes are passed (33 evaluations), which refuse a network that is random or mixes the samples of a batch.
-    Two numbers are then computed again alone, rows that are taken over at 16 places, and four probes passed again at the end.
+    Probes come first (33 evaluations); they refuse a network that is random or mixes the samples of a batch. Then two numbers
+    are recomputed one by one, resumed rows are recomputed at 16 places, and at the end four probes are repeated.
     In a launch of several processes the work is spread over them.
 
     Args:
         denoiser: the model.
-        data: `Tokens`, or what `Tokens.of` takes.
-        samples: how many samples to use, the first; all when None.
+        data: `Tokens`, or data as for `Tokens.of`.
+        samples: number of samples to use, from the first on; all when None.
         seed: random seed of the masks. The result does not depend on batch_size or on the order of work.
         batch_size: samples per network pass.
-        length: tokens of the grid; the longest sample's when None. Samples of other sizes have the same share masked.
-        counts: numbers of masked tokens where the network runs, ``length`` among them; every one when None.
-            Schedules then visit these only.
+        length: tokens of the grid; those of the longest sample when None. In samples of other sizes the same share is masked.
+        counts: numbers of masked tokens at which the network runs, including ``length``; every one when None.
+            Schedules visit only these.
         progress: show a progress bar (only ever on a terminal).
-        checkpoint: the file for the result. Until it is complete, finished work is kept in the folder ``checkpoint.progress``;
-            called again after whatever stopped it, the work goes on from there.
+        checkpoint: file for the result. Until it is complete, finished work is kept in the folder ``checkpoint.progress``;
+            called again after an interruption, the work resumes.
     """
     check_names(estimate_masked, work, Work)
     how, tokens = Execution(seed, **work), Tokens.read(data, samples)
@@ -78,7 +78,7 @@ class _Work:
         tokens.check(denoiser)
         self.process, self.how, self.workers = process, how, current()
         self.passes = MaskedPasses(denoiser.on_grid(self.process), tokens, how)
-        # Probed on the whole grid, so that the same model behaves the same whatever the counts.
+        # Probed on the whole grid, so that the recorded behaviour of a model does not depend on the counts.
         self.whole = MaskedPasses(denoiser.on_grid(MaskedProcess(self.process.length)), tokens, how)
         self.probed = self.whole.probe()
         self.identity: dict[str, Any] = {
@@ -94,7 +94,7 @@ class _Work:
         self.workers.agree(self.identity)
 
     def statistics(self) -> MaskedStatistics:
-        """Find what is there, have the rest computed, and write it."""
+        """Read existing results, compute the rest, and write everything."""
         path = self.how.path if self.workers.main else None
         nats = np.full((self.process.T + 1, len(self.passes.tokens)), np.nan)
         nats[0] = 0.0
@@ -131,7 +131,7 @@ class _Work:
             return
         self.identity = check_identity(path, found.identity, self.identity)
         if found.samples != nats.shape[1]:
-            raise OtherWorkError(f"{path} says that it is of these data, but has {found.samples} samples. {REMEDY}")
+            raise OtherWorkError(f"{path} claims to be of these data, but has {found.samples} samples. {REMEDY}")
         known = np.isin(self.process.counts, found.process.counts)
         nats[known] = found.nats[found.process.indices_of(self.process.counts[known])]
 
@@ -162,13 +162,13 @@ class _Work:
             self._check_spots(nats, _known(nats) & ~before, "A worker")
 
     def _check_spots(self, nats: Array, known: Booleans, where: object) -> None:
-        """Refuse rows of ``where`` that this model does not reproduce: a few of their numbers are computed again."""
+        """Recompute a few numbers of the rows of ``where``, and refuse rows that this model does not reproduce."""
         there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
         tolerance = max(there.tolerance(now)[0], self.probed.slack) * max(there.sizes)
         at_once = self.how.batch_size if self.probed.mixes else 1
         found = deviation(self.passes, nats, known, tolerance, count=SPOTS, at_once=at_once)
         if found is not None:
-            raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {REMEDY}")
+            raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to resume. {REMEDY}")
 
     def _check_batches(self, nats: Array, done: Booleans) -> None:
         """Refuse a unit whose numbers differ from those of a sample computed alone."""
@@ -178,7 +178,7 @@ class _Work:
             raise ValueError(of_batches(found, self.how.batch_size))
 
     def _check_unchanged(self, kept: Progress | None) -> None:
-        """Refuse the results of a network that has changed meanwhile, and drop what was kept of them."""
+        """Refuse the results of a network that has changed during the work, and delete those kept on disk."""
         try:
             if self.computed:
                 self.whole.check_unchanged(self.probed)
@@ -193,11 +193,11 @@ class _Work:
                 self._add(nats, arrays)
         except (IndexError, TypeError, ValueError) as error:
             raise OtherWorkError(
-                f"{kept.folder} holds pieces that this work is not made of ({type(error).__name__}: {error!s:.100}). {REMEDY}"
+                f"{kept.folder} holds pieces of other work ({type(error).__name__}: {error!s:.100}). {REMEDY}"
             ) from error
 
     def _add(self, nats: Array, arrays: dict[str, Array]) -> None:
-        """Put finished rows, named by range and count, where they belong; counts that are not wanted are left out."""
+        """Insert finished rows, named by range and count, except for unwanted counts."""
         for name, row in arrays.items():
             number, count = map(int, name.split("/"))
             if count in self.process.counts:
@@ -206,7 +206,7 @@ class _Work:
 
 
 def _known(nats: Array) -> Booleans:
-    """Places of rows above the first that have a number."""
+    """Places that have a number, in all rows but the first."""
     known = ~np.isnan(nats)
     known[0] = False
     return known

@@ -1,7 +1,7 @@
-"""Stage 7. Bits/token of a schedule by following its chain: a random order of each sequence, K network passes.
+"""Stage 7. Bits/token of a schedule by following its chain: a random order for each sequence, K network passes.
 
-The other road on purpose: where the costs take the mean over all masked tokens and multiply, this reveals the tokens of each
-round and adds up −ln p of exactly those. That the two agree is what the tests check.
+Deliberately independent of the costs: these multiply the mean over all masked tokens by their number, whereas this reveals the
+tokens of each round and sums −ln p of exactly those. Tests check that the two agree.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TokenLikelihood:
-    """Bits/token of a schedule: an upper bound on −log2 p of the tokens generated, over their number, with its standard error.
+    """Bits/token of a schedule: an upper bound on −log2 p per generated token, with its standard error.
 
-    ``rounds`` are the bits/token of each round, from all masks down; they add up to ``bits``.
+    ``rounds`` are the bits/token of each round, from all masked down; they add up to ``bits``.
     """
 
     bits: float
@@ -52,8 +52,8 @@ def bits_per_token(
 ) -> TokenLikelihood:
     """Bits/token of ``schedule`` on ``heldout`` tokens by direct evaluation: K network passes per batch.
 
-    Tokens are revealed in random order, which is what the bound is of; an order by confidence has none. Sequences of another
-    number of tokens than the schedule's have the same share masked, rounded half up. Before that the probes are passed.
+    Tokens are revealed in random order, for which the bound holds; an order by confidence has none. In sequences of other
+    lengths than the schedule's the same share is masked, rounded half up. Probes come first, as in `estimate_masked`.
     """
     how, tokens = Execution(seed, batch_size, progress), Tokens.read(heldout, samples)
     tokens.check(denoiser)
@@ -71,7 +71,7 @@ def bits_per_token(
 
 
 def _rounds(passes: MaskedPasses, schedule: MaskedSchedule | BinomialSchedule, who: npt.NDArray[np.int64]) -> Any:
-    """Nats of the tokens that each round reveals in the samples ``who``, [B] each."""
+    """Yield the nats [B] of the tokens that each round reveals in the samples ``who``."""
     free = passes.tokens.free[who]
     draws = np.where(free, uniform(passes.how.seed, "mask", 0, who.tolist(), numbers=free.shape[1]), np.inf)
     ranks = ranks_of(draws, free)

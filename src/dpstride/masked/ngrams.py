@@ -1,12 +1,12 @@
-"""Stage 7. A judge of generated tokens that is no network: an n-gram model, and how far the n-grams of two texts differ.
+"""Stage 7. Measures of generated tokens without a network: an n-gram model, and the divergence of the n-grams of two texts.
 
-A model counts n-grams of every order up to its own and interpolates them by the rule of Witten and Bell (1991): with c counts,
-and N(h) the number of different tokens seen after the history h,
+The model counts n-grams of every order up to its own and interpolates them by the rule of Witten and Bell (1991): with counts
+c, and N(h) the number of different tokens seen after the history h,
 
     p(w given h) = (c(hw) + N(h) p(w given h')) / (c(h) + N(h)),    h' = h without its oldest token,
 
-down to 1/vocabulary. It is a proper distribution for every history, seen or not, and of any length, so passages that begin
-anywhere need no padding. N-grams are numbered order by order, by (number of the n-gram without its last token, last token), so
+down to 1/vocabulary. It is a proper distribution for every history, seen or not, and of any length, so passages may begin
+anywhere without padding. N-grams are numbered order by order, by (number of the n-gram without its last token, last token), so
 that any vocabulary fits into 64 bits.
 """
 
@@ -24,7 +24,7 @@ from .tokens import whole_tokens
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-NONE = -1  # number of an n-gram that was never seen, or that would begin before its sequence
+NONE = -1  # number of an n-gram that was never seen, or that would start before its sequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class _Level:
     """N-grams of one order.
 
     Attributes:
-        keys: ascending, number of the history · vocabulary + last token; the place of a key is the number of its n-gram.
-        counts: how often each occurs.
-        totals: how often each history is followed by a token.
-        kinds: how many different tokens follow each history.
+        keys: number of the history · vocabulary + last token, ascending; the index of a key is the number of its n-gram.
+        counts: occurrences of each n-gram.
+        totals: occurrences of each history before any token.
+        kinds: number of different tokens after each history.
     """
 
     keys: Integers
@@ -55,7 +55,7 @@ class NgramModel:
 
     @classmethod
     def of(cls, sequences: Any, vocabulary: int, order: int = 6) -> NgramModel:
-        """The model of ``sequences``, one row of tokens or [N, n]; n-grams of up to ``order`` tokens are counted."""
+        """Fit a model to ``sequences``, one row of tokens or [N, n]; n-grams of up to ``order`` tokens are counted."""
         whole_number(vocabulary, "vocabulary must be a whole number of token ids, at least 2", 2)
         whole_number(order, "order must be a whole number of tokens, at least 1")
         x = _rows(sequences, vocabulary)
@@ -63,7 +63,7 @@ class NgramModel:
         histories, before = np.zeros_like(x), 1
         for _ in range(order):
             if not (found := histories != NONE).any():
-                break  # no sequence is so long
+                break  # all sequences are shorter
             keys, counts = np.unique(histories[found] * vocabulary + x[found], return_counts=True)
             parents = keys // vocabulary
             totals = np.bincount(parents, counts, minlength=before).astype(np.int64)
@@ -80,7 +80,7 @@ class NgramModel:
         p, histories = np.full(x.shape, 1.0 / self.vocabulary), np.zeros_like(x)
         for level in self._levels:
             numbers = _numbers(level, histories, x, self.vocabulary)
-            # A history that was never followed by anything has no row of its own.
+            # A history that was never followed by a token has no row of its own.
             totals, kinds = (_looked_up(each, histories) for each in (level.totals, level.kinds))
             known = totals > 0
             p[known] = ((_looked_up(level.counts, numbers) + kinds * p) / np.maximum(totals + kinds, 1))[known]
@@ -89,7 +89,7 @@ class NgramModel:
         return np.asarray(found[0] if np.ndim(sequences) == 1 else found)
 
     def bits_per_token(self, sequences: Any) -> tuple[float, float]:
-        """Cross-entropy of ``sequences`` [N, n] in bits/token, and its standard error over sequences (NaN of one)."""
+        """Cross-entropy of ``sequences`` [N, n] in bits/token, and its standard error over sequences (NaN for one)."""
         per_sequence = np.atleast_2d(self.nats(sequences)).mean(axis=1) / np.log(2.0)
         count = len(per_sequence)
         error = float(per_sequence.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
@@ -105,8 +105,8 @@ class NgramModel:
 def ngram_divergence(first: Any, second: Any, n: int = 3) -> float:
     """Jensen–Shannon divergence, in bits, of the distributions of ``n``-grams in two sets of sequences [N, m].
 
-    0 for the same distribution, 1 where no n-gram is in both. Of finite texts it is above 0 even for one source, the more the
-    fewer they are: compare it with that of real text of the same size.
+    0 for the same distribution, 1 if no n-gram is in both. For finite texts it is above 0 even if both have the same source,
+    and larger for smaller texts: compare it with that of real text of the same size.
     """
     whole_number(n, "n must be a whole number of tokens, at least 1")
     rows = [_rows(each, None) for each in (first, second)]
@@ -126,7 +126,7 @@ def _entropy(p: Array) -> float:
 
 
 def _rows(sequences: Any, vocabulary: int | None) -> Integers:
-    """Tokens [N, n], within the vocabulary where there is one."""
+    """Tokens [N, n], checked against the vocabulary if there is one."""
     x = np.atleast_2d(whole_tokens(sequences, (1, 2)))
     if x.size == 0:
         raise ValueError("There are no tokens to count. Give at least one sequence of one token.")
@@ -137,7 +137,7 @@ def _rows(sequences: Any, vocabulary: int | None) -> Integers:
 
 
 def _numbers(level: _Level, histories: Integers, x: Integers, vocabulary: int) -> Integers:
-    """Numbers of the n-grams that end at each token; NONE for those of no known history, and for unseen ones."""
+    """Numbers of the n-grams that end at each token; NONE for unseen ones, and without a known history."""
     wanted = np.where(histories == NONE, NONE, histories * vocabulary + x)
     place = np.minimum(np.searchsorted(level.keys, wanted), len(level.keys) - 1)
     return np.where(level.keys[place] == wanted, place, NONE)

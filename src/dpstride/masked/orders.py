@@ -1,7 +1,7 @@
-"""Stage 7. Orders in which masked tokens are revealed: a score for each of them, the highest first, in one record each.
+"""Stage 7. Orders in which masked tokens are revealed, the highest score first; one record per order.
 
-Only `random` is the chain that costs and bits/token are of. The others look at what the network says, so that the tokens that
-are known depend on the path; the schedule's numbers are then a start, and samples have to be judged themselves.
+Costs and bits/token describe the chain of `random` only. The others use the network's predictions, so the known tokens depend
+on the path; then the schedule's numbers are a starting point, and samples have to be evaluated themselves.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ..options import Order
 
 @dataclass(frozen=True)
 class OrderRule:
-    """An order by what the network says.
+    """An order of tokens.
 
     Attributes:
-        words: what is revealed first, for people.
+        words: description of the tokens that are revealed first.
         score: log-probabilities [m, vocabulary] and the tokens drawn from them [m] → scores [m]; None for a random order.
     """
 

@@ -1,8 +1,8 @@
-"""Stage 3. Network passes: which positions are masked for a (count, sample), and −ln p of the tokens there.
+"""Stage 3. Network passes: the masked positions of a (count, sample), and −ln p of the tokens there.
 
-Masks are named by (seed, sample), so that no number depends on batches, order of work or interruption. A sample has one order
-in which its tokens are masked, whatever the count: c_t of neighbouring counts then has its noise in common, and the best path
-does not go where noise alone makes c_t small.
+Masks are determined by (seed, sample), so no number depends on batches, order of work or interruption. Each sample has one
+order in which its tokens are masked, for all counts: so c_t of neighbouring counts have correlated noise, and the best path
+is not attracted by counts where c_t is small by chance.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class MaskedPasses:
         self.sizes = tokens.sizes
 
     def probe(self) -> Probed:
-        """Pass the probes: refuse a network that is random or mixes samples, and record how it behaves."""
+        """Run the probes: refuse a network that is random or mixes samples, and record its behaviour."""
         spread = np.linspace(0, len(self.tokens) - 1, COUNT).round().astype(int).tolist()
         return probe(self.denoiser, self._probe_inputs, spread, self.how.batch_size)
 
     def check_unchanged(self, probed: Probed) -> None:
-        """Pass four of the probes again, after the work; ValueError if the network is not what it was before."""
+        """Repeat four of the probes after the work; raise ValueError if the network has changed."""
         check_unchanged(self.denoiser, self._probe_inputs, probed)
 
     def run(self, unit: Unit) -> Arrays:
@@ -63,7 +63,7 @@ class MaskedPasses:
         return first_of(draws, tokens.free[samples], scale_counts(counts, process.length, self.sizes[samples]))
 
     def nats(self, masked: Booleans, asked: Booleans, samples: Integers) -> npt.NDArray[np.float64]:
-        """−ln p of the tokens that are ``asked`` for where ``masked`` ones are not known, [B, n]."""
+        """−ln p of the tokens at the positions ``asked``, given all but the ``masked`` ones; [B, n]."""
         ids = torch.from_numpy(self.tokens.ids[samples])
         x, share, conditioning = fed(self.denoiser, self.tokens, masked, samples)
         return self.denoiser.nats(ids, x, torch.from_numpy(asked), share, conditioning=conditioning).numpy()
@@ -75,7 +75,7 @@ class MaskedPasses:
             nats = self.nats(masked, masked, samples)
         except NonFiniteError as error:
             raise named(error, [f"t = {self.denoiser.process.counts[i]} masked tokens" for i in t], samples) from error
-        return np.asarray(nats.sum(axis=1) / np.maximum(masked.sum(axis=1), 1))  # of short ones none may be masked
+        return np.asarray(nats.sum(axis=1) / np.maximum(masked.sum(axis=1), 1))  # short samples may have none masked
 
     def _probe_inputs(self, t: Integers, samples: Integers) -> tuple[Tensor, Any]:
         x, _, conditioning = fed(self.denoiser, self.tokens, self.masked(t, samples), samples)
@@ -94,12 +94,12 @@ def fed(denoiser: MaskedDenoiser, tokens: Tokens, masked: Booleans, samples: Int
 
 
 def first_of(draws: npt.NDArray[np.float64], free: Booleans, counts: Integers) -> Booleans:
-    """The ``counts`` [B] free positions of least ``draws`` [B, n]."""
+    """The ``counts`` [B] free positions with the smallest ``draws`` [B, n]."""
     return np.asarray(ranks_of(draws, free) < counts[:, None])
 
 
 def ranks_of(draws: npt.NDArray[np.float64], free: Booleans) -> Integers:
-    """Places of free positions in the order of ``draws`` [B, n], from 0; n for positions that are not free."""
+    """Ranks of free positions by ``draws`` [B, n], from 0; n for positions that are not free."""
     order = np.argsort(np.where(free, draws, np.inf), axis=1, kind="stable")
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(draws.shape[1])[None, :], axis=1)
@@ -107,11 +107,11 @@ def ranks_of(draws: npt.NDArray[np.float64], free: Booleans) -> Integers:
 
 
 def named(error: NonFiniteError, where: list[str], samples: Integers) -> NonFiniteError:
-    """The error with the samples and counts that it is about."""
+    """The error, with the samples and counts where it occurred."""
     found = [f"sample {samples[i]} at {where[i]}" for i in error.positions[:3]]
     more = len(error.positions) - len(found)
     return NonFiniteError(
-        f"{error} It is {', '.join(found)}{f' and {more} more' if more else ''}. Check the network's weights and precision, "
-        "and that vocabulary and mask_token are those of its tokenizer.",
+        f"{error} It happened for {', '.join(found)}{f' and {more} more' if more else ''}. Check the network's weights and "
+        "precision, and that vocabulary and mask_token are those of its tokenizer.",
         error.positions,
     )

@@ -21,8 +21,8 @@ def optimise_masked(
 ) -> MaskedScheduleSet:
     """The best unmasking schedule of every number of rounds for ``denoiser``, chosen on ``data``.
 
-    One network pass per (count, batch) gives c_t, a round t → s costs (t − s) c_t, and exact dynamic programming gives the
-    numbers of least nats for every K. ``estimation`` (batch_size, counts, progress, checkpoint) goes to `estimate_masked`,
-    which explains it.
+    One network pass per (count, batch) gives c_t, a round t → s costs (t − s) c_t, and exact dynamic programming finds the
+    schedule of least cost for every K. ``estimation`` (batch_size, counts, progress, checkpoint) is passed to
+    `estimate_masked`.
     """
     return masked_schedules(estimate_masked(denoiser, data, samples, seed, **estimation), max_budget)

@@ -1,7 +1,7 @@
-"""Stage 1. The forward process of masked diffusion: a grid of counts of masked tokens, and nothing else.
+"""Stage 1. The forward process of masked diffusion: a grid of counts of masked tokens.
 
-At grid index t a sequence of n tokens has ``counts[t]`` of them masked, chosen uniformly at random. Index 0 is data and index
-T is all masks. A coarser grid is a subset of counts, on which every number is the same as on the whole grid.
+At grid index t, ``counts[t]`` of the n tokens of a sequence are masked, chosen uniformly at random. Index 0 is data and index
+T is all masks. A coarser grid is a subset of counts, with the same numbers as on the whole grid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MaskedProcess:
 
     Args:
         length: number of tokens that are masked at the noise end.
-        counts: numbers of masked tokens on the grid, ``length`` among them; 0 is added. Every one when None.
+        counts: numbers of masked tokens on the grid, including ``length``; 0 is added. Every number when None.
     """
 
     def __init__(self, length: int, counts: Iterable[int] | None = None) -> None:
@@ -50,7 +50,7 @@ class MaskedProcess:
         return hashlib.sha256(f"masked {self.length} {self.counts.tolist()}".encode()).hexdigest()[:16]
 
     def indices_of(self, counts: Iterable[int]) -> Integers:
-        """Grid indices of numbers of masked tokens; ValueError for one that is not on the grid."""
+        """Grid indices of numbers of masked tokens; raises ValueError for one that is not on the grid."""
         wanted = np.asarray(list(counts), dtype=np.int64)
         index = np.minimum(np.searchsorted(self.counts, wanted), self.T)
         if (missing := self.counts[index] != wanted).any():
@@ -62,9 +62,9 @@ class MaskedProcess:
 
 
 def scale_counts(counts: Any, length: int, sizes: Any) -> Integers:
-    """Numbers of masked tokens in sequences of ``sizes`` tokens where ``counts`` of ``length`` are masked.
+    """Numbers of masked tokens in sequences of ``sizes`` tokens, for the same share as ``counts`` of ``length``.
 
-    The same share of tokens is masked, count · size/length rounded half up, in whole numbers; all and none stay all and none.
+    This is count · size/length, rounded half up in integer arithmetic; all and none stay all and none.
     """
     counts, sizes = np.asarray(counts, dtype=np.int64), np.asarray(sizes, dtype=np.int64)
     return np.asarray((2 * counts * sizes + length) // (2 * length))
@@ -77,6 +77,6 @@ def _checked(counts: Iterable[int], length: int) -> Integers:
     found = np.union1d(found.astype(np.int64), [0])
     if found[-1] != length:
         raise ValueError(
-            f"counts must hold {length}, where generation starts with every token masked, but end at {found[-1]}. Add it."
+            f"counts must include {length}, since generation starts with every token masked, but end at {found[-1]}. Add it."
         )
     return found

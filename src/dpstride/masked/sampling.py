@@ -1,4 +1,4 @@
-"""Stage 7. Samples: masks, then in each round as many tokens revealed as the schedule says; deterministic by seed."""
+"""Stage 7. Samples: starting from masks, each round reveals as many tokens as the schedule says; deterministic by seed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .passes import Booleans, Integers, fed, ranks_of
 from .schedule import BinomialSchedule, MaskedSchedule
 from .tokens import Tokens
 
-DECIMALS = 4  # of scores by which tokens are put in order
+DECIMALS = 4  # of the scores that order tokens
 
 
 @dataclass(frozen=True)
 class Revealing:
-    """The order of tokens in a round, their distribution, and the blocks of which a sample is made; see `sample_masked`."""
+    """The order in which tokens are revealed, their temperature, and the block size; see `sample_masked`."""
 
     order: Order = DEFAULT_ORDER
     temperature: float = 1.0
@@ -37,7 +37,7 @@ class Revealing:
         if not self.temperature >= 0.0:
             raise ValueError(f"temperature must be 0 or more, not {self.temperature!r:.40}.")
         if self.block is not None:
-            whole_number(self.block, "block must be a number of tokens")
+            whole_number(self.block, "block must be a whole number of tokens")
 
 
 @spelt_out(Revealing)
@@ -56,15 +56,15 @@ def sample_masked(
 
     Args:
         denoiser: the model.
-        schedule: how many tokens are masked after each round. Samples of another number of tokens have the same share masked,
+        schedule: numbers of tokens that are masked after each round. In samples of other lengths the same share is masked,
             rounded half up.
-        n: number of samples, where there are no prompts.
-        seed: random seed; a sample depends on it and its number, not on batches.
-        order: "random", as the bound has it; or "confidence", "margin" or "entropy", the surest tokens first
+        n: number of samples, if there are no prompts.
+        seed: random seed; a sample depends on it and on its own index, not on batches.
+        order: "random", for which the bound holds; or "confidence", "margin" or "entropy", the most certain tokens first
             (`masked.orders`), with the schedule's numbers.
-        temperature: of the distribution that tokens are drawn from; 0 takes the likeliest.
-        prompts: known tokens and what is to be generated, one sample for each; ids at free positions play no part.
-        block: tokens of a block, where they are generated block by block with the schedule in each; all at once when None.
+        temperature: temperature of the distribution that tokens are drawn from; 0 takes the most likely token.
+        prompts: sequences with known and free tokens, one sample for each; ids at free positions are ignored.
+        block: tokens per block, to generate block by block with the schedule in each; all at once when None.
         batch_size: samples per network pass.
         progress: show a progress bar (only ever on a terminal).
     """
@@ -73,9 +73,7 @@ def sample_masked(
     check_names(sample_masked, revealing, Revealing)
     rules = Revealing(**revealing)
     if rules.order != DEFAULT_ORDER and isinstance(schedule, BinomialSchedule):
-        raise ValueError(
-            f"Binomial numbers come with a random order, not with order={rules.order!r}. Give a MaskedSchedule."
-        )
+        raise ValueError(f"A BinomialSchedule needs order='random', not {rules.order!r}. Give a MaskedSchedule.")
     if prompts is None:
         whole_number(n, "n must be a whole number of samples, at least 1")
         prompts = Tokens.of(np.full((n, _length(denoiser, schedule)), 1 if denoiser.mask_token == 0 else 0))
@@ -112,7 +110,7 @@ class _Chain:
         return ids
 
     def _fill(self, tokens: Tokens, who: Integers, block: int) -> Integers:
-        """All rounds of one block."""
+        """Ids after all rounds of one block."""
         free, rounds = tokens.free, self.schedule.budget
         draws = np.where(free, uniform(self.seed, "mask", block, who.tolist(), numbers=free.shape[1]), np.inf)
         ranks = ranks_of(draws, free)
@@ -126,7 +124,7 @@ class _Chain:
             if self.rule.score is None:
                 still = ranks < left[:, None]
             else:
-                # The lowest scores wait. Those that differ by rounding alone are equal, or batches would matter.
+                # The lowest scores wait. Scores that differ only by rounding count as equal, or batches would matter.
                 settled = scores.round(DECIMALS) + 0.1**DECIMALS * 0.5 * draws
                 still = ranks_of(np.where(masked, settled, np.inf), masked) < left[:, None]
             tokens = replace(tokens, ids=np.where(masked & ~still, drawn, tokens.ids))
@@ -136,7 +134,7 @@ class _Chain:
     def _draw(
         self, tokens: Tokens, masked: Booleans, who: Integers, number: int
     ) -> tuple[Integers, npt.NDArray[np.float64]]:
-        """A token for every masked position, from its own distribution, and its score in the order."""
+        """A token for every masked position, drawn from its own distribution, and its score."""
         chance = torch.from_numpy(uniform(self.seed, "reveal", number, who.tolist(), numbers=masked.shape[1]))
         drawn, scores = torch.zeros(masked.shape, dtype=torch.int64), torch.zeros(masked.shape, dtype=torch.float64)
         x, share, conditioning = fed(self.denoiser, tokens, masked, np.arange(len(who)))
@@ -153,10 +151,10 @@ class _Chain:
         if self.temperature == 0.0:
             return logs.argmax(dim=1)
         sums = (logs / self.temperature).softmax(dim=1).cumsum(dim=1)
-        # The last sum may be below 1 by rounding; the draw is scaled so that it cannot lie beyond.
+        # The last sum may be below 1 by rounding; the draw is scaled so that it cannot exceed it.
         return torch.searchsorted(sums, (chance * sums[:, -1])[:, None], right=True)[:, 0]
 
 
 def _length(denoiser: MaskedDenoiser, schedule: Any) -> int:
-    """Tokens of a sample without a prompt: the schedule's own number, where it has one."""
+    """Tokens of a sample without a prompt: the schedule's length, if it has one."""
     return min(denoiser.length, getattr(schedule, "length", denoiser.length))

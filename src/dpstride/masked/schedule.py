@@ -1,9 +1,8 @@
-"""Stage 4. Schedules of masked diffusion: how many tokens are still masked after each round; saved as JSON.
+"""Stage 4. Schedules of masked diffusion: the number of tokens still masked after each round; saved as JSON.
 
-They are records of their own: a `Schedule` holds a Gaussian process, fitted variances and a sampler, of which there are none
-here. What the two have in common, the check of a path and its form in JSON, is taken from there. The two chains differ in one
-method: `MaskedSchedule` fixes the numbers, `BinomialSchedule` the times in (0, 1] between which every token is revealed
-independently.
+They are records of their own, since a `Schedule` holds a Gaussian process, fitted variances and a sampler, none of which exist
+here. Only the check of a path and its JSON form are shared. The two chains differ in one method: `MaskedSchedule` fixes the
+numbers of tokens, `BinomialSchedule` the times in (0, 1] between which every token is revealed independently.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ FORMAT_VERSION = 1
 class MaskedSchedule:
     """Rounds of generation: ``counts`` tokens are masked at the beginning and after each round, from ``length`` down to 0.
 
-    ``stride`` says where it came from: "dp" for the best of a solution, the name of a rule, or "given". ``bits`` are
-    bits/token as the choosing data predict them.
+    ``stride`` is its origin: "dp" for the best path of a solution, the name of a rule, or "given". ``bits`` are the bits/token
+    predicted by the choosing data.
     """
 
     length: int
@@ -80,20 +79,20 @@ class MaskedSchedule:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """Times in (0, 1] at which each round begins: there, ``counts`` tokens are masked on average where α = 1 − time."""
+        """Times in (0, 1] at which each round begins: with α = 1 − time, ``counts`` tokens are masked there on average."""
         return self.fractions[:-1]
 
     def counts_for(self, sizes: Any) -> Integers:
         """Masked tokens before and after each round in sequences of other sizes: [K + 1, …].
 
-        The same share of tokens is masked, rounded half up; of a short sequence a round may reveal nothing.
+        The same share of tokens is masked, rounded half up; in a short sequence a round may reveal nothing.
         """
         sizes = np.asarray(sizes, dtype=np.int64)
         counts = np.asarray(self.counts).reshape(-1, *[1] * sizes.ndim)
         return scale_counts(counts, self.length, sizes)
 
     def masked_counts(self, sizes: Integers, draws: npt.NDArray[np.float64]) -> Integers:
-        """Masked tokens before and after each round [K + 1, B], whatever the ``draws`` [B, n] of positions."""
+        """Masked tokens before and after each round [K + 1, B]; the ``draws`` [B, n] of positions do not matter."""
         return self.counts_for(sizes)
 
     def num_transfer_tokens(self, masked: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
@@ -107,8 +106,8 @@ class MaskedSchedule:
 class BinomialSchedule:
     """Rounds between ``times`` from 1 down to 0: a token masked at τ is revealed by σ with probability (τ − σ)/τ.
 
-    At time τ each token is masked with probability τ, independently, so the numbers are binomial: samplers that step through
-    times, such as MDLM's, follow this chain and not that of a `MaskedSchedule` with the same mean numbers.
+    At time τ each token is masked independently with probability τ, so the numbers are binomial: samplers that step through
+    times, such as MDLM's, follow this chain, not that of a `MaskedSchedule` with the same mean numbers.
     """
 
     times: tuple[float, ...]
@@ -126,7 +125,7 @@ class BinomialSchedule:
         return len(self.times) - 1
 
     def masked_counts(self, sizes: Integers, draws: npt.NDArray[np.float64]) -> Integers:
-        """Masked tokens before and after each round [K + 1, B]: those whose draw [B, n] (infinite where not free) is below."""
+        """Masked tokens before and after each round [K + 1, B]: those with a draw [B, n] below the time (∞ if not free)."""
         return np.stack([(draws < time).sum(axis=1) for time in self.times])
 
 
@@ -145,7 +144,7 @@ class MaskedScheduleSet(ByBudget[MaskedSchedule]):
     def __getitem__(self, budget: int) -> MaskedSchedule:
         if looked_up(budget, "rounds") not in self.entries:
             raise ValueError(
-                f"There is no schedule of {budget} rounds here; there are those of {spans(self.budgets)}. Ask for one of them, "
+                f"There is no schedule of {budget} rounds here; there are those of {spans(self.budgets)}. Choose one of them, "
                 "or solve again for more (max_budget=)."
             )
         counts, bits, error = self.entries[budget]
@@ -166,14 +165,14 @@ class MaskedScheduleSet(ByBudget[MaskedSchedule]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MaskedScheduleSet:
-        """Read what `save` wrote; anything else raises `ScheduleFileError`."""
+        """Read a file written by `save`; anything else raises `ScheduleFileError`."""
         document = read_schedule_file(path, FORMAT, FORMAT_VERSION)
         try:
             length, stride, provenance = document["length"], document["stride"], document["provenance"]
             if not (
                 isinstance(length, int) and length > 0 and isinstance(stride, str) and isinstance(provenance, dict)
             ):
-                raise ValueError("length must be a number, stride a text and provenance an object")
+                raise ValueError("length must be a number, stride a string and provenance an object")
             entries = entries_from_json(document["schedules"], "bits", length)
             for counts, *_ in entries.values():
                 MaskedSchedule(length, counts)  # refuses rounds that do not begin with all tokens masked

@@ -1,7 +1,8 @@
-"""Stage 3. Spot checks of tokens: a few (count, sample) of rows that are taken over are computed again.
+"""Stage 3. Spot checks of tokens: a few (count, sample) places of resumed rows are recomputed.
 
-Probes are the same in every run, so an edit could spare them; these places are drawn anew, as `statistics.spots` has it for
-images. The first unit of work is checked in the same way, each sample alone, for its batches are as large as they come.
+Probes are the same in every run, so an edit of the model could leave them unchanged; these places are drawn afresh, like those
+for images in `statistics.spots`. The first unit of work is checked in the same way, sample by sample, since its batches are as
+large as any.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Booleans = npt.NDArray[np.bool_]
 
 
 def draw(known: Booleans, count: int) -> tuple[Integers, Integers]:
-    """Grid indices and samples of ``count`` places [T + 1, N] that are known, spread over the rows; others in every run."""
+    """Draw ``count`` known places [T + 1, N], spread over the rows and different in every run: grid indices and samples."""
     rng, rows = np.random.default_rng(), np.flatnonzero(known.any(axis=1))
     t = rows[((rng.random(count) + np.arange(count)) * (rows.size / count)).astype(np.int64)]
     return t, np.array([rng.choice(np.flatnonzero(known[row])) for row in t], dtype=np.int64)
@@ -32,9 +33,9 @@ def draw(known: Booleans, count: int) -> tuple[Integers, Integers]:
 def deviation(
     passes: MaskedPasses, nats: Array, known: Booleans, tolerance: float, *, count: int, at_once: int = 1
 ) -> Deviation | None:
-    """Compute ``count`` ``known`` places again, in batches of ``at_once``; None if all are as in ``nats``, but for rounding.
+    """Recompute ``count`` ``known`` places in batches of ``at_once``; None if all agree with ``nats`` up to rounding.
 
-    Logits that are off by Δ in all change the mean of m tokens by at most 2 |Δ|/√m; |Δ| may be ``tolerance``, in the unit of
+    Logits with an error vector Δ change the mean of m tokens by at most 2 |Δ|/√m; |Δ| may be ``tolerance``, in the unit of
     logits.
     """
     if not known.any():
@@ -57,7 +58,7 @@ def _again(
 
 
 def _means(passes: MaskedPasses, t: Integers, samples: Integers) -> Array:
-    """Numbers as the work computes them; NaN where the network gives none."""
+    """Numbers computed as in the work; NaN where the network gives none."""
     try:
         return passes.means(t, samples)
     except NonFiniteError:

@@ -21,21 +21,21 @@ Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 # Version 1: every count had masks of its own.
 KIND = Artefact("dpstride-masked-statistics", 2, "statistics", "estimate again", error=StatisticsFileError)
-MOST_NATS, MOST_TOKENS = 1e100, 1 << 31  # of a sample in a file: more overflows sums
+MOST_NATS, MOST_TOKENS = 1e100, 1 << 31  # limits for a sample in a file: more would overflow sums
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedStatistics:
-    """Cost of masked tokens at every count, per sample: what one network pass per (count, batch) leaves behind.
+    """Cost of masked tokens at every count, per sample: the result of one network pass per (count, batch).
 
     Attributes:
         process: the grid of counts.
         nats: [T + 1, N], the mean −ln p of a sample's masked tokens at each grid index; row 0 is 0.
-        sizes: [N], tokens of each sample that are generated; one of another number than the process's length has the same share
-            of them masked, rounded half up.
-        sequence: [N], the sequence that a sample is of; standard errors take sequences for independent.
-        identity: model, data, seed and behaviour, by which the work is known again.
-        evaluated: the counts that the network ran at, where lines join them (`filled`); None where it ran at all.
+        sizes: [N], number of generated tokens of each sample; in samples of other sizes than the process's length the same
+            share is masked, rounded half up.
+        sequence: [N], the sequence that a sample belongs to; standard errors treat sequences as independent.
+        identity: model, data, seed and behaviour, by which the work is recognised.
+        evaluated: the counts at which the network ran, if others are interpolated (`filled`); None if it ran at all.
     """
 
     process: MaskedProcess
@@ -66,7 +66,7 @@ class MaskedStatistics:
 
     @property
     def mean_nats(self) -> Array:
-        """c_t at every grid index [T + 1]: nats of a masked token, the mean over all masked tokens of all samples."""
+        """c_t at every grid index [T + 1]: nats per masked token, the mean over all masked tokens of all samples."""
         masked = self.masked_counts()
         totals = (masked * self.nats).sum(axis=1)
         return np.asarray(totals / np.maximum(masked.sum(axis=1), 1))
@@ -76,9 +76,9 @@ class MaskedStatistics:
         return scale_counts(self.process.counts[indices][:, None], self.process.length, self.sizes)
 
     def filled(self) -> MaskedStatistics:
-        """Statistics of every count: each sample's c_t on lines between the counts that are there.
+        """Statistics of every count: each sample's c_t, interpolated linearly between the existing counts.
 
-        Below the first the line from it to one of twice as many (or the last) goes on, down to 0 at most.
+        Below the first count, the line from it to one at least twice as large (or the last) is extrapolated, but not below 0.
         """
         process, counts = MaskedProcess(self.process.length), self.process.counts
         if self.process.T == process.T:
@@ -92,9 +92,12 @@ class MaskedStatistics:
         return replace(self, process=process, nats=nats, evaluated=counts[1:])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to ``path`` (safetensors with JSON metadata), atomically; only what was evaluated is kept in files."""
+        """Write to ``path`` (safetensors with JSON metadata), atomically; only evaluated counts can be saved."""
         if self.evaluated is not None:
-            raise ValueError("These statistics are filled in between counts. Save those that were evaluated.")
+            raise ValueError(
+                "Only evaluated counts can be saved, but these statistics are interpolated. Save those of estimate_masked, or "
+                "give a checkpoint to estimate_masked_adaptively."
+            )
         arrays: Arrays = {
             "counts": self.process.counts,
             "nats": self.nats,
@@ -106,7 +109,7 @@ class MaskedStatistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MaskedStatistics:
-        """Read what `save` wrote; a truncated, changed, foreign or newer file raises `StatisticsFileError`."""
+        """Read a file written by `save`; a truncated, changed, foreign or newer file raises `StatisticsFileError`."""
         with KIND.read(Path(path)) as (arrays, record):
             return _from_arrays(arrays, record)
 
@@ -116,7 +119,7 @@ def _from_arrays(arrays: Arrays, metadata: dict[str, Any]) -> MaskedStatistics:
     nats, sizes, sequence = arrays["nats"], arrays["sizes"], arrays["sequence"]
     N = len(sizes)
     if nats.shape != (process.T + 1, N) or sequence.shape != (N,) or sizes.ndim != 1 or N == 0:
-        raise ValueError("its arrays have shapes that do not belong together")
+        raise ValueError("its arrays have inconsistent shapes")
     if nats.dtype != np.float64 or not np.isfinite(nats).all() or nats.min() < 0.0 or nats.max() > MOST_NATS:
         raise ValueError(f"costs must be finite and not negative, and at most {MOST_NATS:g} nats")
     if {sizes.dtype.kind, sequence.dtype.kind} != {"i"} or sizes.min() < 1 or sizes.max() > MOST_TOKENS:

@@ -1,4 +1,4 @@
-"""Stage 4. Unmasking schedules made by hand or published, with which the best are compared: rules in one record each."""
+"""Stage 4. Hand-made and published unmasking schedules to compare the best ones with, one record per rule."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .statistics import MaskedStatistics
 
 
 def even_unmasking(length: int, budget: int) -> MaskedSchedule:
-    """As many tokens in every round, up to one: ``length`` · (K − i)/K are masked after round i, rounded half up."""
+    """The same number of tokens in every round, up to one: ``length`` · (K − i)/K are masked after round i, rounded half up."""
     _check(length, budget)
     return _falling(length, (np.arange(budget, -1, -1) * length) / budget, EVEN)
 
 
 def cosine_unmasking(length: int, budget: int) -> MaskedSchedule:
-    """``length`` · cos(π/2 · i/K) tokens are masked after round i, fewer than before (MaskGIT, Chang et al. 2022)."""
+    """``length`` · cos(π/2 · i/K) tokens are masked after round i (MaskGIT, Chang et al. 2022)."""
     _check(length, budget)
     return _falling(length, length * np.cos(0.5 * np.pi * np.arange(budget + 1) / budget), "cosine")
 
 
 def geometric_unmasking(length: int, budget: int) -> MaskedSchedule:
-    """``length``^(i/K) tokens are known after round i, so that each reveals the same multiple of what is known.
+    """``length``^(i/K) tokens are known after round i, so that every round multiplies their number by the same factor.
 
     "exp" among the mask schedules of MaskGIT (Chang et al. 2022); Lavenant and Zanella (2025) study such schedules.
     """
@@ -36,10 +36,10 @@ def geometric_unmasking(length: int, budget: int) -> MaskedSchedule:
 
 
 def entropy_unmasking(statistics: MaskedStatistics, budget: int) -> MaskedSchedule:
-    """As much information in every round: Σ c_u over the tokens of a round is the same, up to whole tokens."""
+    """The same information in every round: Σ c_u over the tokens of a round is the same, up to whole tokens."""
     process = statistics.process
     _check(process.length, budget)
-    # Between counts of a coarse grid c is that of the upper one.
+    # Between the counts of a coarse grid, c is that of the upper one.
     c = statistics.mean_nats[np.searchsorted(process.counts, np.arange(1, process.length + 1))]
     known = np.append(0.0, np.cumsum(c))
     wanted = known[-1] * np.arange(budget, -1, -1) / budget
@@ -47,21 +47,21 @@ def entropy_unmasking(statistics: MaskedStatistics, budget: int) -> MaskedSchedu
 
 
 def linear_times(budget: int) -> BinomialSchedule:
-    """Even times from 1 to 0, as MDLM takes them: binomial numbers, which are even on average only."""
+    """Even times from 1 to 0, as in MDLM: binomial numbers of tokens, which are even only on average."""
     whole_number(budget, "The budget must be a whole number of rounds, at least 1")
     return BinomialSchedule(tuple((np.arange(budget, -1, -1) / budget).tolist()), "linear_times")
 
 
 @dataclass(frozen=True)
 class UnmaskingRule:
-    """A rule that makes a schedule of any number of rounds, with its name in tables and its line in figures.
+    """A rule that gives a schedule of any number of rounds, with its name in tables and its line in figures.
 
     Attributes:
         words: its name in tables.
-        make: the schedule of so many rounds; from the statistics that choose the best ones too, where it needs any.
-        colour: of its curve.
-        line: matplotlib's style of its curve.
-        by_times: its numbers are binomial, which needs samples of one length.
+        make: function from the choosing statistics and a number of rounds to the schedule.
+        colour: colour of its curve.
+        line: matplotlib line style of its curve.
+        by_times: its numbers of tokens are binomial, which needs samples of one length.
     """
 
     words: str
@@ -84,13 +84,13 @@ RULES = {
 
 
 def _falling(length: int, masked: npt.NDArray[np.float64], stride: str) -> MaskedSchedule:
-    """Whole numbers near ``masked`` [K + 1], strictly falling from ``length`` to 0."""
+    """Whole numbers close to ``masked`` [K + 1], strictly falling from ``length`` to 0."""
     K = len(masked) - 1
     place = np.arange(K + 1)
     counts = np.floor(masked + 0.5).astype(np.int64)[::-1]  # rising from 0
     counts[0] = 0
     rising = np.maximum.accumulate(counts - place) + place
-    counts = np.minimum(rising, length - place[::-1])  # so many still have to fit above
+    counts = np.minimum(rising, length - place[::-1])  # leave room for the numbers above
     counts[-1] = length
     return MaskedSchedule(length, tuple(counts[::-1].tolist()), stride)
 

@@ -1,7 +1,7 @@
 """Stage 2. Data of masked diffusion: sequences of token ids, with a role for every position.
 
-A position is *free* (to be generated, so masked at random and scored), *known* (a prompt, a special token, an earlier block),
-*hidden* (a later block: masked throughout, and not scored) or *padding* behind the end of its sequence.
+A position is *free* (to be generated, hence masked at random and scored), *known* (a prompt, a special token, an earlier
+block), *hidden* (a later block: always masked, and not scored) or *padding* after the end of its sequence.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Tokens:
     """Sequences of token ids; make them with `Tokens.of`.
 
     Attributes:
-        ids: [N, n]; 0 behind the end of a sequence.
-        lengths: [N], without padding.
+        ids: [N, n], token ids; 0 after the end of a sequence.
+        lengths: [N], numbers of tokens without padding.
         free: [N, n], positions to be generated.
         hidden: [N, n], positions that stay masked.
-        sequence: [N], the sequence that a sample is of; blocks of one sequence share it.
+        sequence: [N], the sequence that a sample belongs to; blocks of one sequence share it.
         conditioning: one entry per sample, passed to the network.
     """
 
@@ -54,14 +54,14 @@ class Tokens:
         known: Any = None,
         conditioning: Any = None,
     ) -> Tokens:
-        """Sequences as data.
+        """Make data from sequences.
 
         Args:
             sequences: integer tensor or array [N, n], or a list of sequences of different lengths.
-            lengths: number of tokens of each row of an array; what follows is padding.
-            prefixes: number of tokens that are always known at the beginning, one for all or one each.
-            known: [N, n], True where a token is always known: special tokens, a frame to be filled in.
-            conditioning: one entry per sample, or a dict of such; the network gets it after tokens and time.
+            lengths: number of tokens of each row of an array; the rest is padding.
+            prefixes: number of tokens at the beginning that are always known, one for all sequences or one each.
+            known: [N, n], True where a token is always known: special tokens, or the context of an infilling.
+            conditioning: one entry per sample, or a dict of such entries; the network gets it after tokens and time.
         """
         ids, ends = _gathered(sequences, lengths)
         N, n = ids.shape
@@ -70,7 +70,7 @@ class Tokens:
         if (starts < 0).any() or (starts > ends).any():
             i = int(((starts < 0) | (starts > ends)).argmax())
             raise ValueError(
-                f"A prefix must lie in its sequence, but sequence {i} has {ends[i]} tokens and {starts[i]}."
+                f"A prefix must lie in its sequence, but sequence {i} has {ends[i]} tokens and a prefix of {starts[i]}."
             )
         free = (place < ends[:, None]) & (place >= starts[:, None])
         if known is not None:
@@ -80,8 +80,8 @@ class Tokens:
             free &= ~known
         if not free.any(axis=1).all():
             raise ValueError(
-                f"Sequence {int((~free.any(axis=1)).argmax())} has no token that is to be generated: all of it is known. "
-                "Leave it out, or shorten its prefix."
+                f"Sequence {int((~free.any(axis=1)).argmax())} has no token to generate: all of it is known. Leave it out, or "
+                "shorten its prefix."
             )
         check_conditioning(conditioning, N)
         return cls(
@@ -95,7 +95,7 @@ class Tokens:
 
     @classmethod
     def read(cls, data: Any, samples: int | None = None) -> Tokens:
-        """Take ``data`` as it is, or as `of` does; of ``samples`` only the first."""
+        """Return ``data`` as `Tokens`, converted by `of` if needed, or only its first ``samples``."""
         tokens = data if isinstance(data, Tokens) else cls.of(data)
         if samples is None:
             return tokens
@@ -131,21 +131,21 @@ class Tokens:
         return Tokens(**rows, conditioning=slice_conditioning(self.conditioning, chosen))
 
     def blocks(self, size: int) -> Tokens:
-        """Every sequence once per block of ``size`` free tokens, for models that generate block by block.
+        """Repeat every sequence once per block of ``size`` free tokens, for models that generate block by block.
 
-        Of a block's sample the tokens before it are known and those after it stay masked, as in semi-autoregressive decoding.
+        In each sample the tokens before its block are known and those after it stay masked, as in semi-autoregressive decoding.
         """
         whole_number(size, "A block must have a whole number of tokens, at least 1")
         rank = np.where(self.free, self.free.cumsum(axis=1) - 1, -1)
         counts = -(-self.sizes // size)
         sample = np.repeat(np.arange(len(self)), counts)
         block = np.concatenate([np.arange(count) for count in counts])[:, None]
-        rank = rank[sample] // size  # −1 of a position that is not free stays −1
+        rank = rank[sample] // size  # stays −1 at positions that are not free
         repeated = self.take(sample.tolist())
         return replace(repeated, free=rank == block, hidden=repeated.hidden | (rank > block))
 
     def check(self, denoiser: MaskedDenoiser) -> None:
-        """Refuse tokens that ``denoiser`` does not take."""
+        """Raise unless ``denoiser`` can take these tokens."""
         if (most := int(self.lengths.max())) > denoiser.length:
             raise ValueError(
                 f"The model takes sequences of up to {denoiser.length} tokens, but sample {int(self.lengths.argmax())} has "
@@ -160,12 +160,12 @@ class Tokens:
         _refuse(
             self.free & (self.ids == denoiser.mask_token),
             self.ids,
-            "Data must not hold the mask token, which stands for what is not known",
+            "Data must not contain the mask token",
         )
         if denoiser.pad_token is None and (self.lengths < self.lengths.max()).any():
             raise ValueError(
-                f"Sequences have {self.lengths.min()} to {most} tokens, so the short ones must be padded. Say with which "
-                "token: pad_token= of MaskedDenoiser; the network must leave such tokens out of account."
+                f"Sequences have {self.lengths.min()} to {most} tokens, so short ones must be padded. Set pad_token= of "
+                "MaskedDenoiser; the network must ignore such tokens."
             )
 
 
@@ -178,7 +178,7 @@ def _refuse(wrong: Booleans, ids: Integers, rule: str) -> None:
 
 
 def _gathered(sequences: Any, lengths: Sequence[int] | None) -> tuple[Integers, Integers]:
-    """Ids [N, n] and lengths [N], 0 behind the end of each."""
+    """Ids [N, n], 0 after the end of each sequence, and lengths [N]."""
     if isinstance(sequences, (list, tuple)) and lengths is None:
         rows = [whole_tokens(sequence, (1,)) for sequence in sequences]
         lengths = [row.size for row in rows]
@@ -197,7 +197,7 @@ def _gathered(sequences: Any, lengths: Sequence[int] | None) -> tuple[Integers, 
 
 
 def whole_tokens(values: Any, dimensions: tuple[int, ...]) -> Integers:
-    """Token ids of an array or tensor of so many dimensions; anything but whole numbers is refused."""
+    """Token ids from an array or tensor with one of these numbers of dimensions; anything but integers is refused."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     if array.ndim not in dimensions or (array.dtype.kind not in "iu" and array.size):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Samples of any path from the same noises, measured against the same real data; drawn once, kept, and found again."""
+"""Samples of any path from the same noise, measured against the same real data; drawn once and cached."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .sampling import Sampling
 
 
 @dataclass(frozen=True)
-class Shot:
-    """Samples of one path, measured.
+class Score:
+    """Measured samples of one path.
 
     Attributes:
-        distance: from real data, with what each sample is worth; None in helping processes of a launch.
-        frechet: the Fréchet distance of the same features, where there are any.
+        distance: distance from real data, with each sample's contribution; None outside the main process of a launch.
+        frechet: Fréchet distance of the same features, if there are any.
         images: the first few samples, uint8 [m, C, H, W].
     """
 
@@ -41,19 +41,19 @@ class Shot:
 
 @dataclass(frozen=True, eq=False)
 class Arena:
-    """Model, sampler, noises, real data and measure: everything but the path.
+    """Where candidates race: model, sampler, noise, real data and measure, everything but the path.
 
     Attributes:
         denoiser: the model.
-        sampling: what draws.
-        measure: what measures.
+        sampling: the sampler.
+        measure: the distance from real data.
         real: features of the real data.
-        conditioning: data whose conditioning samples are given, over and over.
-        seed: names all noise, the same for every path.
-        folder: where drawn samples are kept.
-        identity: what the model is and does, found out once.
+        conditioning: data whose conditioning is used for the samples, cycled if there are more samples.
+        seed: random seed for all noise, the same for every path.
+        folder: folder of cached samples.
+        identity: description and behaviour of the model, probed once.
         batch_size: samples per network pass.
-        update: told of network evaluations as they are made.
+        update: called with the numbers of network evaluations as they are made.
     """
 
     denoiser: Denoiser
@@ -69,23 +69,23 @@ class Arena:
     _known: dict[int, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def evaluations(self, schedule: Schedule, n: int) -> int:
-        """Network passes of ``n`` samples."""
+        """Network passes for ``n`` samples."""
         return n * self.sampling.cost.along(schedule.budget) * self.denoiser.passes
 
-    def shoot(self, schedule: Schedule, n: int, *, frechet: bool = False) -> Shot:
-        """Draw ``n`` samples along a path, as far as they are not kept, and measure them."""
+    def score(self, schedule: Schedule, n: int, *, frechet: bool = False) -> Score:
+        """Draw those of ``n`` samples along a path that are not cached, and measure all."""
         drawn = self.draw(schedule, n)
         if drawn is None:
-            return Shot(None)
+            return Score(None)
         features = np.asarray(drawn.features[:n])
-        return Shot(
+        return Score(
             self.measure.distance(features, self.real),
             self.measure.frechet(features, self.real) if frechet else None,
             drawn.images,
         )
 
     def draw(self, schedule: Schedule, n: int) -> ImageFeatures | None:
-        """Features of ``n`` samples along a path; None in helping processes of a launch."""
+        """Features of ``n`` samples along a path; None outside the main process of a launch."""
         chain = self.sampling.walk(self.denoiser, schedule, self.seed)
         conditioning = Conditioning.of(self.conditioning, n)
         identity = {
@@ -101,7 +101,7 @@ class Arena:
         path = self.folder / f"{schedule.budget}-{drawn}.safetensors"
         each = self.evaluations(schedule, 1)
 
-        def update(steps: int) -> None:  # an own sampler's walk has one step, whatever it does inside
+        def update(steps: int) -> None:  # the walk of a user's own sampler has one step, whatever it does inside
             self.update(steps * each // chain.budget)
 
         store = UnitStore(path, identity, self.denoiser.at_once, update)
@@ -116,7 +116,7 @@ class Arena:
         return collect_features(store, n, self.batch_size, compute, received=lambda unit: self.update(unit[1] * each))
 
     def _tried(self, budget: int) -> dict[str, Any]:
-        """Behaviour of the sampler along so many even steps, found out once."""
+        """Behaviour of the sampler along ``budget`` even steps, probed once."""
         if budget not in self._known:
             given = Conditioning.of(self.conditioning, 2).entries
             with current().telling():

@@ -1,7 +1,7 @@
 """Paths that race: a family of objectives for samples, hand-made and published strides, and the ELBO's path.
 
-The family is the objective for samples with other weights of noise levels, with errors capped and mixed with evenness (see
-`objectives.band`). Every member is a sum over steps, so the exact best path of every budget comes from it.
+The family is the objective for samples with different weights of noise levels, caps on errors and shares of even steps (see
+`objectives.band`). The cost of every member is a sum over steps, so the solver finds its exact best path for every budget.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..schedule import ScheduleSet
     from ..statistics.artefact import Statistics
 
-RHOS = {f"{KARRAS}, rho {rho:g}": rho for rho in (3.0, 5.0)}  # of Karras' formula, beside the published 7
+RHOS = {f"{KARRAS}, rho {rho:g}": rho for rho in (3.0, 5.0)}  # of Karras' formula, besides the published 7
 Path = tuple[int, ...]
 
 
@@ -45,7 +45,7 @@ FAMILY = (
     Band(evenness=0.3),
     Band(2.0, 0.2, 20.0, evenness=0.5),
 )
-MADE = (*(band.words for band in FAMILY), *RHOS)  # names that candidates are given here
+MADE = (*(band.words for band in FAMILY), *RHOS)  # names of candidates made here
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +53,9 @@ class Candidate:
     """A rule that gives a path of any number of steps.
 
     Attributes:
-        name: of the rule, in tables and files.
-        path: the path of so many steps.
-        band: its place in the family; None for any other rule.
+        name: name of the rule, in tables and files.
+        path: function from a number of steps to the path.
+        band: setting of a member of the family; None for any other rule.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Candidate:
 
 
 class Field:
-    """All candidates of one model, from its statistics; paths are solved for when they are first asked for.
+    """All candidates of a race, from the statistics of one model; paths are computed when first needed.
 
-    ``also`` are schedules of the user's own, by name: of another objective, or published.
+    ``also`` are the user's own schedules by name: of another objective, or published.
     """
 
     def __init__(self, statistics: Statistics, most: int, also: Mapping[str, ScheduleSet] | None = None) -> None:
@@ -92,27 +92,27 @@ class Field:
         return (*map(self.member, FAMILY), *strides, *karras, elbo, *given)
 
     def named(self, name: str) -> Candidate:
-        """The candidate of that name."""
+        """The candidate with this name."""
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def distinct(self, budget: int) -> list[tuple[Candidate, Path]]:
-        """Candidates with different paths of ``budget`` steps; of several with one path the first."""
+        """Candidates with different paths of ``budget`` steps; of several with the same path, the first."""
         found: dict[Path, Candidate] = {}
         for candidate in self.candidates:
-            with suppress(ValueError):  # no room for so many different steps on this grid, or none given of as many
+            with suppress(ValueError):  # the grid has too few points for the rule, or none was given for this budget
                 found.setdefault(candidate.path(budget), candidate)
         return [(candidate, path) for path, candidate in found.items()]
 
     def beside(self, base: ScheduleSet, budget: int) -> dict[str, Schedule]:
-        """Schedules that the winner is measured beside, by name: hand-made ones, the ELBO's, and those that were given."""
+        """Schedules to compare the winner with, by name: hand-made ones, the ELBO's, and the user's own."""
         found: dict[str, Schedule] = {name: beside(base, name, budget) for name in RACED_BESIDE}
         for name in (DEFAULT_OBJECTIVE, *self.also):
-            with suppress(ValueError):  # none given of so many steps
+            with suppress(ValueError):  # none was given for this budget
                 found[name] = base.adopt(Schedule(self.process, self.named(name).path(budget), name))
         return found
 
     def _path(self, band: Band | None, budget: int) -> Path:
-        """The best path over a band, or the ELBO's where there is none."""
+        """The best path of a band, or of the ELBO when ``band`` is None."""
         if band not in self._solved:
             costs = elbo_costs(self.statistics) if band is None else costs_over(band, self.statistics)
             self._solved[band] = solve(costs, self.most)
@@ -126,9 +126,9 @@ class Field:
 
 
 def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candidate:
-    """The candidate for a budget that did not race: between the winners beside it, or the nearest of them in ln K.
+    """The candidate for any budget: interpolated between the neighbouring winners, or the nearer of them in ln K.
 
-    Where that has no path of so many steps it is the objective for samples as it is.
+    If that rule has no path of so many steps, the default objective for samples takes its place.
     """
     below = max((K for K in winners if budget >= K), default=None)
     above = min((K for K in winners if budget <= K), default=None)
@@ -149,7 +149,7 @@ def between(winners: dict[int, Candidate], field: Field, budget: int) -> Candida
 
 
 def part_way(first: Band, last: Band, share: float) -> Band:
-    """The band that lies ``share`` of the way to ``last``: its ends in proportion, caps by reciprocals, the rest linearly."""
+    """The band ``share`` of the way to ``last``: geometric in its ends, harmonic in caps, linear in the rest."""
 
     def between(a: float, b: float) -> float:
         return a + share * (b - a)
@@ -161,5 +161,5 @@ def part_way(first: Band, last: Band, share: float) -> Band:
         for a, b in ((first.low, last.low), (first.high, last.high))
     )
     exponent, evenness = between(first.exponent, last.exponent), between(first.evenness, last.evenness)
-    inverse = between(1.0 / first.cap, 1.0 / last.cap)  # no cap is 1/∞
+    inverse = between(1.0 / first.cap, 1.0 / last.cap)  # no cap is a cap of ∞
     return Band(exponent, low, high, cap=1.0 / inverse if inverse > 0.0 else math.inf, evenness=evenness)

@@ -1,8 +1,8 @@
-"""A diffusers scheduler as a sampler for `dpstride.tune`: its own `set_timesteps` and `step`, with the network's own output.
+"""A diffusers scheduler as a sampler for `dpstride.tune`: its `set_timesteps` and `step`, with the network's raw output.
 
-Schedulers that take lists of times or noise levels can be raced; `integrations.export.for_diffusers` knows which, and
-refuses the others by name. Noise that a scheduler draws on the way comes from generators that depend on each sample's x_T
-alone, so that samples are the same whatever the batch.
+Schedulers that take lists of times or noise levels can race; `integrations.export.for_diffusers` knows which, and refuses
+the others by name. Noise that a scheduler draws comes from generators seeded by each sample's x_T alone, so samples do not
+depend on the batch.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ..schedule import Schedule
 
 PREDICTIONS = {"eps": "epsilon", "x0": "sample", "v": "v_prediction", "flow": "flow_prediction"}
-FLOW_STEPS = 1000.0  # by which flow-match schedulers count times
+FLOW_STEPS = 1000.0  # time scale of flow-match schedulers
 
 
 def diffusers_sampler(scheduler: Any) -> Own:
     """The sampler of a diffusers scheduler, for ``tune(..., sampler=diffusers_sampler(scheduler))``.
 
-    The scheduler's configuration is taken (solver order, algorithm type, prediction type), not its state. Heun's takes two
+    The scheduler's configuration is used (solver order, algorithm type, prediction type), not its state. Heun's takes two
     evaluations in every step but the last.
     """
     if not hasattr(scheduler, "set_timesteps") or not hasattr(scheduler, "config"):
@@ -40,14 +40,14 @@ def diffusers_sampler(scheduler: Any) -> Own:
         _check_prediction(denoiser, own)
         given = for_diffusers(schedule, own)
         own.set_timesteps(
-            # UniPC multiplies its sigmas, so takes no list
+            # an array, since UniPC multiplies its sigmas
             **{"sigmas": np.array(given)} if isinstance(given[0], float) else {"timesteps": given},
             device=noise.device,
         )
         random = {"generator": _generators(noise)} if "generator" in inspect.signature(own.step).parameters else {}
         x = noise * float(getattr(own, "init_noise_sigma", 1.0))
         if hasattr(own, "set_begin_index"):
-            own.set_begin_index(0)  # UniPC rounds its times, of which two may then be the same
+            own.set_begin_index(0)  # UniPC rounds its times, so that two may coincide
         for place, time in enumerate(own.timesteps):
             scaled = own.scale_model_input(x, time) if hasattr(own, "scale_model_input") else x
             one_each = len(own.timesteps) == schedule.budget
@@ -63,32 +63,32 @@ def diffusers_sampler(scheduler: Any) -> Own:
 
 
 def _check_prediction(denoiser: Denoiser, scheduler: Any) -> None:
-    """Refuse a scheduler that would take the network's output for something else."""
+    """Refuse a scheduler that would misread the network's output."""
     wanted = PREDICTIONS[denoiser.predicts]
     found = scheduler.config.get("prediction_type", wanted)
     if found != wanted:
         name = type(scheduler).__name__
         raise ValueError(
-            f"The network predicts {denoiser.predicts}, but the scheduler has prediction_type={found!r}. Make it anew: "
+            f"The network predicts {denoiser.predicts}, but the scheduler has prediction_type={found!r}. Create it with "
             f"{name}.from_config(scheduler.config, prediction_type={wanted!r})."
         )
 
 
 def _index(schedule: Schedule, time: float) -> int:
-    """The grid index of the path whose time is nearest to what a scheduler calls ``time``."""
+    """The grid index of the path that is nearest to a scheduler's ``time``."""
     process, steps = schedule.process, np.array(schedule.steps[:-1])
     own = process.times[steps] * FLOW_STEPS if process.name == "rectified_flow" else process.origin[steps] - 1.0
     return int(steps[np.abs(own - time).argmin()])
 
 
 def _outputs(output: Tensor, x: Tensor, scheduler: Any) -> Tensor:
-    """The prediction alone, unless the scheduler takes learned variances too."""
+    """The prediction alone, or with the variance channels if the scheduler takes learned variances."""
     learned = str(scheduler.config.get("variance_type", "")).startswith("learned")
     return output if learned else output[:, : x.shape[1]]
 
 
 def _generators(noise: Tensor) -> list[torch.Generator]:
-    """A generator for every sample, named by its x_T."""
+    """A generator for every sample, seeded by its x_T."""
     found = []
     for sample in noise:
         digest = hashlib.sha256(sample.detach().cpu().contiguous().numpy().tobytes()).digest()

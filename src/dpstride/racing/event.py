@@ -1,4 +1,4 @@
-"""A race from statistics to files; everything is loaded and checked before."""
+"""A whole race, from statistics to files; inputs are loaded and checked before."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ from .variance import closest, race_variances, rivals
 from .wish import MOST_REFERENCE, Wish
 
 STATISTICS, DRAWS = "statistics.safetensors", "draws"
-PROBED = 8  # samples whose conditioning the probes of a network are given
+PROBED = 8  # samples whose conditioning is used to probe the network
 CANDIDATES = len(FAMILY) + len(STRIDES) + len(RHOS) + 1
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Schedules that a race chose, before they are measured again.
+    """Schedules chosen by a race, before the final measurement.
 
     Attributes:
-        base: schedules whose sampler, variance and fitted numbers all others take over.
-        schedules: the schedule of every number of steps.
-        heats: races of the budgets.
+        base: schedules from which all others take sampler, variance and fitted numbers.
+        schedules: a schedule for every number of steps.
+        heats: the race of each budget.
         variances: races of the reverse variances, if there were any.
-        polished: what polishing gained, if it was asked for.
+        polished: gains by polishing, if requested.
     """
 
     base: ScheduleSet
@@ -72,7 +72,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """A race that is ready to run: everything is loaded and checked, and nothing is written yet."""
+    """A whole race, ready to run: everything is loaded and checked, nothing is written yet."""
 
     loaded: LoadedModel
     choosing: Samples
@@ -94,35 +94,35 @@ class Event:
 
     @property
     def reference_steps(self) -> int:
-        """Steps of the path that counts as all of them."""
+        """Number of steps of the reference path."""
         T = self.denoiser.process.T
         return min(MOST_REFERENCE, T) if self.wish.reference is None else self.wish.reference
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        """Numbers of steps that race: as many as the evaluations asked for pay for."""
+        """Numbers of steps that race: the most that the requested evaluations allow."""
         return tuple(sorted({self.sampling.cost.steps(evaluations) for evaluations in self.wish.budgets}))
 
     @property
     def candidates(self) -> int:
-        """Rules that race."""
+        """Number of rules that race."""
         return CANDIDATES + self.given
 
     @property
     def given(self) -> int:
-        """Rules among them that are none of the package's formulas: the trajectory objective's, and the user's own."""
+        """Number of rules among them without a formula: the trajectory objective's and the user's own."""
         return len(self.wish.also) + (followed(self.sampling) is not None)
 
     @property
     def sampler(self) -> str:
-        """The sampler in words, and what a step of it takes where that is not one pass."""
+        """The sampler in words, with its evaluations per step unless that is one network pass."""
         guided = self.denoiser.passes
-        said = (self.sampling.cost.words, "" if guided == 1 else f"each of {guided} passes of the guided network")
-        more = ", ".join(filter(None, said))
+        details = (self.sampling.cost.words, "" if guided == 1 else f"each of {guided} passes of the guided network")
+        more = ", ".join(filter(None, details))
         return self.sampling.words + (f" ({more})" if more else "")
 
     def expected(self) -> tuple[int, int]:
-        """Approximate numbers of network evaluations of the race and of the final measurement, without the statistics."""
+        """Approximate numbers of network evaluations for the race and the final measurement, without the statistics."""
         wish, rounds = self.wish, counts(self.wish.first_samples, self.wish.race_samples)
         drawn = expected_race(self.candidates, rounds)
         if (others := len(rivals(self.denoiser, self.sampling, wish.variance)) - 1) > 0:
@@ -135,11 +135,11 @@ class Event:
         return raced * each + self.of_teacher(), final * each
 
     def of_teacher(self) -> int:
-        """Approximate number of network evaluations of the trajectories behind one candidate; 0 without it."""
+        """Approximate number of network evaluations for the trajectory objective; 0 if it does not race."""
         return 0 if followed(self.sampling) is None else evaluations_of_teacher(self.denoiser, self.choosing)
 
     def least(self) -> int:
-        """Approximate number of network evaluations of the first round of the race and of the final measurement."""
+        """Approximate number of network evaluations for the first round of the race and the final measurement."""
         return self._first_round() + self.of_teacher() + self.expected()[1]
 
     def _first_round(self) -> int:
@@ -147,7 +147,7 @@ class Event:
         return self.candidates * self.wish.first_samples * sum(self.budgets) * each
 
     def plan(self) -> str:
-        """Describe what is about to be done, and what it costs."""
+        """Describe the race and what it costs."""
         raced, final = self.expected()
         process, wish = self.denoiser.process, self.wish
         return "\n".join(
@@ -181,10 +181,10 @@ class Event:
             return event._write(event._finish(field, choice, purse))
 
     def choose(self, field: Field, purse: Purse) -> Choice:
-        """Race paths, then variances, polish, and make the schedules of all numbers of steps; nothing is measured again.
+        """Race paths, then variances, polish, and make schedules for all numbers of steps, without the final measurement.
 
-        What is the closest with one variance may be far off with another, so paths race again with a variance that won, as
-        far as they may; if not, the variance stays that of the paths.
+        The best path with one variance may be far off with another. So if another variance wins, paths race again with it,
+        as far as the purse allows; if it does not, the variance that the paths raced with stays.
         """
         arena, base = self.arena(self.choosing, self.how.seed), self._base(field.statistics)
         heats = self._race(arena, field, base, purse)
@@ -197,7 +197,7 @@ class Event:
                 winners = {heat.budget: field.named(heat.winner) for heat in heats}
             else:
                 self.say(
-                    f"The evaluations allowed are too few for paths to race again, so {base.options['variance']} stays"
+                    f"The evaluation limit is too low for paths to race again, so {base.options['variance']} stays"
                 )
         paths, polished = self._polish(arena, base, winners, purse)
         return Choice(base, self._schedules(base, field, winners, paths), tuple(heats), variances, polished=polished)
@@ -205,7 +205,7 @@ class Event:
     # --- the parts -----------------------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
-        """Statistics behind the paths, from the output folder where they are kept."""
+        """Statistics from which paths are computed, resumed from the output folder."""
         few = self.choosing.take(range(min(self.wish.choosing, len(self.choosing))))
         statistics, report = estimate_adaptively(
             self.denoiser, few, None, self.how.seed, batch_size=self.how.batch_size, data_range=few.data_range,
@@ -216,15 +216,15 @@ class Event:
         return statistics
 
     def field(self, statistics: Statistics) -> Field:
-        """Candidates."""
+        """All candidates."""
         return Field(statistics, max(self.budgets), {**self._of_teacher(), **self.wish.also})
 
     def arena(self, real: Samples, seed: int) -> Arena:
-        """Model, sampler, noises and real data to draw by and to measure against."""
+        """Model, sampler, noise and real data for drawing and measuring."""
         return self._arena(real, self.measure.of_real(real)["features"], seed)
 
     def _of_teacher(self) -> dict[str, ScheduleSet]:
-        """Paths of the trajectory objective, for a sampler that it is for."""
+        """Paths of the trajectory objective, if the sampler has one."""
         sampler, most = followed(self.sampling), max(self.budgets)
         if sampler is None:
             return {}
@@ -232,7 +232,7 @@ class Event:
         return {TRAJECTORY: found}
 
     def _base(self, statistics: Statistics, variance: Variance | None = None) -> ScheduleSet:
-        """Schedules by the objective for samples: raced paths take over what they carry."""
+        """Schedules by the objective for samples, from which raced paths take sampler, variance and fitted numbers."""
         drawn = self.sampling if isinstance(self.sampling, BuiltIn) else BuiltIn()
         plan = SamplesPlan(sampler=drawn.sampler, eta=drawn.eta)
         return schedules_from(statistics, variance or self.wish.variance, max_budget=max(self.budgets), plan=plan)
@@ -272,7 +272,7 @@ class Event:
     def _variance(
         self, arena: Arena, statistics: Statistics, base: ScheduleSet, winners: dict[int, Candidate], *, purse: Purse
     ) -> tuple[ScheduleSet, tuple[Heat, ...]]:
-        """Schedules to take over from, with the variance that draws the closest samples along the winners' paths."""
+        """Base schedules with the variance whose samples along the winners' paths are closest to real data."""
         sets: dict[str, ScheduleSet] = {
             name: self._base(statistics, name) for name in rivals(self.denoiser, self.sampling, self.wish.variance)
         }
@@ -286,7 +286,7 @@ class Event:
     def _polish(
         self, arena: Arena, base: ScheduleSet, winners: dict[int, Candidate], purse: Purse
     ) -> tuple[dict[int, tuple[int, ...]], tuple[Heat, ...]]:
-        """Paths that polishing moved, by budget, and how far each came."""
+        """Paths that polishing moved, by budget, and the gain of each."""
         paths, heats = {}, []
         for K, candidate in winners.items() if self.wish.polish else ():
             start = base.adopt(Schedule(base.process, candidate.path(K)))
@@ -300,7 +300,7 @@ class Event:
     def _schedules(
         self, base: ScheduleSet, field: Field, winners: dict[int, Candidate], polished: dict[int, tuple[int, ...]]
     ) -> ScheduleSet:
-        """The schedule of every number of steps: of the winners, polished or not, and between them."""
+        """Schedules for every number of steps: the winners', polished or not, and those between them."""
         chosen = {K: between(winners, field, K) for K in range(1, max(winners) + 1)}
         names = {str(K): candidate.name + (POLISHED if K in polished else "") for K, candidate in chosen.items()}
         return ScheduleSet(

@@ -1,9 +1,8 @@
-"""The honest end of a race: winners, hand-made schedules and all steps measured again, on noises and real data that chose
-nothing.
+"""The final measurement: winners, hand-made schedules and many steps measured again, on held-out noise and real data.
 
-A race flatters its winner: of many candidates the one that was lucky wins. Here nothing is chosen. The answer is the fewest
-steps whose samples are as close to real data as those of many steps: the upper end of the 95% interval of the paired
-difference lies below a margin. Every number of steps in it is measured.
+A race is optimistic about its winner, since among many candidates a lucky one wins. Here nothing is chosen. The answer is the
+fewest steps whose samples are as close to real data as those of many steps: the upper end of the 95% interval of the paired
+difference lies below a margin. Every number of steps in the answer is measured.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from ..runs.workers import current
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
-    from .arena import Arena, Shot
+    from .arena import Arena, Score
 
-INTERVAL = 1.96  # standard errors on either side of 95%
-MARGIN = 0.1  # of the reference's own distance or its standard error, unless a margin is asked for, but at least
-LEAST_MARGIN = 0.01  # of that of even steps at the fewest steps
+INTERVAL = 1.96  # standard errors on either side of a 95% interval
+MARGIN = 0.1  # default margin, in units of the reference's distance or its standard error, but at least
+LEAST_MARGIN = 0.01  # of the distance of even steps at the least budget
 OURS, REFERENCE = "raced", "reference"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A path, measured.
+    """A measured path.
 
     Attributes:
-        name: whose path it is.
+        name: name of its rule.
         steps: grid indices.
-        distance: from real data that chose nothing.
-        standard_error: of the distance.
+        distance: distance from the held-out real data.
+        standard_error: standard error of the distance.
         frechet: Fréchet distance of the same features; None without features.
-        ahead: by how much the raced schedule of as many steps is closer, and the standard error of this paired difference;
-            None for that schedule itself.
-        beyond: by how much it is farther than the reference, and the standard error of this paired difference.
+        ahead: its distance minus that of the raced schedule of as many steps, and the standard error of this paired
+            difference; None for the raced schedule itself.
+        beyond: its distance minus that of the reference, and the standard error of this paired difference.
     """
 
     name: str
@@ -82,14 +81,14 @@ class Finish:
     """The final measurement.
 
     Attributes:
-        samples: of every path.
-        reference: what all are compared with: many steps.
+        samples: samples per path.
+        reference: the path of many steps that all are compared with.
         margin: difference from the reference that counts as none.
         entries: measured paths by (name, budget).
-        enough: the fewest steps that are as close as the reference, by name ("raced", "even"); None where none of those tried
+        enough: the fewest steps that are as close as the reference, by name ("raced", "even"); None if none of those tried
             was.
-        evaluations: network evaluations of all samples, whoever made them and when.
-        images: the first few samples of every path, uint8 [m, C, H, W], where they are images.
+        evaluations: network evaluations of all samples, including resumed ones.
+        images: the first few samples of every path, uint8 [m, C, H, W], if they are images.
     """
 
     samples: int
@@ -102,52 +101,52 @@ class Finish:
 
 
 def margin_of(reference: Entry, even: Entry) -> float:
-    """Return a tenth of the reference's distance, or of its standard error where that is larger, since an unbiased distance
-    about 0 may be negative; at least a hundredth of the distance of even steps at the fewest steps.
+    """Return a tenth of the reference's distance, or of its standard error if that is larger, since an unbiased distance
+    near 0 may be negative; at least a hundredth of the distance of even steps at the least budget.
     """
     return max(MARGIN * reference.distance, MARGIN * reference.standard_error, LEAST_MARGIN * even.distance)
 
 
 class Judge:
-    """Measures paths once each, and compares them."""
+    """Measures every path once, and compares it."""
 
     def __init__(self, arena: Arena, samples: int, reference: Schedule) -> None:
         self.arena, self.samples = arena, samples
-        self._shots: dict[tuple[int, ...], Shot] = {}
+        self._scores: dict[tuple[int, ...], Score] = {}
         self.evaluations = 0
         self.images: dict[tuple[str, int], Any] = {}
         self.reference = self.entry(REFERENCE, reference)
-        self._reference = self._shots[reference.steps]
+        self._reference = self._scores[reference.steps]
 
-    def shot(self, schedule: Schedule) -> Shot:
-        """Draw and measure a path, or remember it."""
-        if schedule.steps not in self._shots:
+    def score(self, schedule: Schedule) -> Score:
+        """Draw and measure samples along a path, once."""
+        if schedule.steps not in self._scores:
             self.evaluations += self.arena.evaluations(schedule, self.samples)
-            self._shots[schedule.steps] = self.arena.shoot(schedule, self.samples, frechet=True)
-        return self._shots[schedule.steps]
+            self._scores[schedule.steps] = self.arena.score(schedule, self.samples, frechet=True)
+        return self._scores[schedule.steps]
 
     def entry(self, name: str, schedule: Schedule, ours: Schedule | None = None) -> Entry:
-        """Measure a path, beside the raced one of as many steps and the reference."""
-        shot = self.shot(schedule)
-        self.images[name, schedule.budget] = () if shot.images is None else shot.images
-        ahead = None if ours is None or ours.steps == schedule.steps else difference(shot, self.shot(ours))
-        beyond = None if name == REFERENCE else difference(shot, self._reference)
-        own = None if shot.distance is None else (shot.distance.value, shot.distance.standard_error, shot.frechet)
+        """Measure a path, and compare it with the raced one of as many steps and with the reference."""
+        score = self.score(schedule)
+        self.images[name, schedule.budget] = () if score.images is None else score.images
+        ahead = None if ours is None or ours.steps == schedule.steps else difference(score, self.score(ours))
+        beyond = None if name == REFERENCE else difference(score, self._reference)
+        own = None if score.distance is None else (score.distance.value, score.distance.standard_error, score.frechet)
         value, error, frechet = current().share(own)
         return Entry(name, schedule.steps, value, error, frechet=frechet, ahead=ahead, beyond=beyond)
 
 
-def difference(one: Shot, other: Shot) -> tuple[float, float]:
-    """Difference of two distances, of samples from the same noises, and its standard error, in every process of a launch."""
+def difference(one: Score, other: Score) -> tuple[float, float]:
+    """Paired difference of two distances and its standard error, in every process of a launch."""
     found = None if one.distance is None or other.distance is None else one.distance.minus(other.distance)
     value, error = current().share(found)
     return value, error
 
 
 def fewest(test: Callable[[int], bool], budgets: Sequence[int]) -> int | None:
-    """The fewest steps that pass a test, by bisection over ascending ``budgets``, the last of which may fail it too.
+    """The fewest steps that pass a test, by bisection over ascending ``budgets``; None if the last of them fails.
 
-    Passing is taken to go on with more steps; what is returned has passed, and the next fewer one that was tested has not.
+    If K steps pass, more are assumed to pass. The result has passed, and the largest tested number below it has failed.
     """
     low, high = 0, len(budgets) - 1
     if not test(budgets[high]):
@@ -172,14 +171,14 @@ def finish(
     """Measure raced and other schedules of ``budgets``, and find the fewest steps that are as close as the reference.
 
     Args:
-        arena: with noises and real data that chose nothing.
-        samples: of every path.
+        arena: arena with noise and real data that were not used for choosing.
+        samples: samples per path.
         ours: raced schedules of every number of steps up to the largest budget.
-        others: schedules of a budget to compare with, by name; even steps are among them.
+        others: function from a budget to the schedules to compare with, by name, with even steps among them.
         reference: schedule of many steps.
-        budgets: numbers of steps that are measured for all.
-        margin: difference from the reference that counts as none; that of `margin_of` when None.
-        say: told what is done.
+        budgets: numbers of steps at which every schedule is measured.
+        margin: difference from the reference that counts as none; `margin_of` when None.
+        say: called with a line of text for every stage.
     """
     judge = Judge(arena, samples, reference)
     say(f"{reference.budget:,} even steps, as reference: {samples:,} samples")
@@ -206,6 +205,6 @@ def finish(
 
 
 def expected(samples: int, budgets: Sequence[int], others: int, reference: int) -> int:
-    """Approximate samples times steps of the final measurement: bisection takes a few more budgets."""
+    """Approximate samples times steps of the final measurement, with the budgets that bisection adds."""
     bisected = 2 * math.ceil(math.log2(max(budgets) - min(budgets) + 1)) * max(budgets) // 2
     return samples * (sum(budgets) * (1 + others) + reference + bisected)

@@ -1,8 +1,8 @@
-"""The race of one budget: successive halving on common noises.
+"""The race of one budget: successive halving with common random numbers.
 
-Every round the candidates that are left draw more samples, each from the same noises as all others, and the better half
-goes on. Common noises make the difference of two candidates far less noisy than their distances. The number of samples
-doubles from round to round, so that most of them are spent on the best.
+In every round the remaining candidates draw more samples, all from the same noise, and the better half goes on. Common
+noise makes the difference of two candidates far less noisy than their distances. The number of samples doubles from round
+to round, so that most of them are spent on the best.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ..schedule import Schedule
     from .arena import Arena
 
-SURE = 2.0  # standard errors of a paired difference
+SURE = 2.0  # standard errors of a paired difference, beyond which it is significant
 
 
 @dataclass(frozen=True)
 class Round:
-    """Distances of the candidates that were left, by name, with standard errors; and of how many samples."""
+    """Distances of the remaining candidates by name, with standard errors, and the number of samples of each."""
 
     samples: int
     distances: Mapping[str, tuple[float, float]]
@@ -33,15 +33,15 @@ class Round:
 
 @dataclass(frozen=True)
 class Heat:
-    """The race of one budget.
+    """Result of the race of one budget.
 
     Attributes:
         budget: number of steps.
         winner: the candidate with the least distance in the last round.
         rounds: all rounds.
-        lead: the difference of the runner-up's distance and the winner's in the last round, and its standard error; None where
-            nobody else was left.
-        stopped: rounds were left out, because the allowed evaluations were used up.
+        lead: the runner-up's distance minus the winner's in the last round, and its standard error; None if there was no
+            runner-up.
+        stopped: rounds were skipped because the purse could not pay for them.
     """
 
     budget: int
@@ -52,12 +52,12 @@ class Heat:
 
     @property
     def conclusive(self) -> bool:
-        """Return whether the winner is ahead of the runner-up beyond two standard errors."""
+        """Return whether the winner is ahead of the runner-up by more than two standard errors."""
         return self.lead is None or self.lead[0] > SURE * self.lead[1]
 
     @property
     def samples_to_tell(self) -> int | None:
-        """The samples that would tell winner and runner-up apart, if their difference is as it looks; None for none."""
+        """Samples that would distinguish winner and runner-up if the measured difference is real; None without one."""
         if self.lead is None or not self.lead[0] > 0.0:
             return None
         return math.ceil(self.rounds[-1].samples * (SURE * self.lead[1] / self.lead[0]) ** 2)
@@ -85,13 +85,13 @@ class Heat:
 
 @dataclass
 class Purse:
-    """Network evaluations that a race may still spend; None for no limit."""
+    """The evaluations of a race: those that it may still spend (None: no limit), and those already spent."""
 
     left: int | None = None
     spent: int = field(default=0, init=False)
 
     def pay(self, evaluations: int, always: bool = False) -> bool:
-        """Spend evaluations if that many are left, or ``always``; return whether they were spent."""
+        """Spend evaluations if enough are left, or ``always``; return whether they were spent."""
         if self.left is not None:
             if evaluations > self.left and not always:
                 return False
@@ -101,7 +101,7 @@ class Purse:
 
 
 def counts(first: int, most: int) -> list[int]:
-    """Numbers of samples of the rounds: doubling from ``first`` to ``most``."""
+    """Numbers of samples in the rounds: doubling from ``first`` to ``most``."""
     found = [min(first, most)]
     while found[-1] < most:
         found.append(min(2 * found[-1], most))
@@ -109,7 +109,7 @@ def counts(first: int, most: int) -> list[int]:
 
 
 def expected(field: int, rounds: Sequence[int]) -> int:
-    """Samples that a race of so many candidates draws, if none is stopped."""
+    """Samples that a race of ``field`` candidates draws if it is not stopped."""
     total, drawn = 0, 0
     for samples in rounds:
         total += field * (samples - drawn)
@@ -118,14 +118,14 @@ def expected(field: int, rounds: Sequence[int]) -> int:
 
 
 def survivors(count: int) -> int:
-    """Candidates that go on to the next round: the better half, and two as long as there are two."""
+    """Number of candidates that go on to the next round: half of them, but at least two if there are two."""
     return min(count, max(2, math.ceil(count / 2)))
 
 
 def race(arena: Arena, field: Mapping[str, Schedule], rounds: Sequence[int], purse: Purse) -> Heat:
-    """Race schedules of one budget, by name, in rounds of growing numbers of samples.
+    """Race schedules of one budget, by name, in rounds with ever more samples.
 
-    A round that the purse cannot pay is left out, with those after it; the first one is always run.
+    The first round is always run. A later one that the purse cannot pay for is skipped, with all after it.
     """
     left, stopped = dict(field), False
     run: list[Round] = []
@@ -136,7 +136,7 @@ def race(arena: Arena, field: Mapping[str, Schedule], rounds: Sequence[int], pur
         if not purse.pay(sum(arena.evaluations(each, more) for each in left.values()), always=not run):
             stopped = True
             break
-        found = {name: arena.shoot(schedule, samples).distance for name, schedule in left.items()}
+        found = {name: arena.score(schedule, samples).distance for name, schedule in left.items()}
         run.append(Round(samples, shared(found)))
         order = sorted(left, key=lambda name: run[-1].distances[name][0])
         if len(order) == 1:
@@ -152,6 +152,6 @@ def race(arena: Arena, field: Mapping[str, Schedule], rounds: Sequence[int], pur
 
 
 def shared(found: Mapping[str, Discrepancy | None]) -> dict[str, tuple[float, float]]:
-    """Distances and their errors, as the main process of a launch has them, in every process."""
+    """Distances and their standard errors, from the main process of a launch to all."""
     known = [[name, each.value, each.standard_error] for name, each in found.items() if each is not None]
     return {name: (value, error) for name, value, error in current().share(known)}

@@ -1,4 +1,4 @@
-"""The distance of samples from real data: a kernel distance of features, or the energy distance of the data themselves."""
+"""The distance of samples from real data: a kernel distance of features, or the energy distance in data space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..statistics.data import Samples
 from ..study.features import NONE, extractor_named
 
 Features = npt.NDArray[np.float32]
-LEAST = 32  # real samples, below which no distance tells paths apart
+LEAST = 32  # real samples, below which no distance distinguishes paths
 BATCH = 64
 PROBED = 8
 KEPT = 16  # images of every path
@@ -30,11 +30,11 @@ KEPT = 16  # images of every path
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A distance of samples from real data, and how samples are drawn as images where they are such.
+    """A distance of samples from real data, and the conversion of samples to images, if they are images.
 
     Attributes:
-        extractor: features of images; None measures the data themselves.
-        pictures: how samples become images; None where they are none.
+        extractor: features of images; None measures in data space.
+        pictures: conversion of samples to images; None if they are not images.
     """
 
     extractor: FeatureExtractor | None = None
@@ -42,7 +42,7 @@ class Measure:
 
     def __post_init__(self) -> None:
         if self.extractor is not None and self.pictures is None:
-            raise ValueError("Features are those of images, and these samples are none. Leave the features out.")
+            raise ValueError("Features need images, and these samples are not images. Leave the features out.")
 
     @property
     def words(self) -> str:
@@ -55,7 +55,7 @@ class Measure:
         return 1000.0
 
     def describe(self) -> dict[str, Any]:
-        """All that its numbers depend on, as JSON values."""
+        """Everything that its numbers depend on, as JSON values."""
         pictures = self.pictures
         return {
             "distance": "energy" if self.extractor is None else "kernel",
@@ -65,14 +65,14 @@ class Measure:
         }
 
     def behaviour(self, real: Samples) -> dict[str, Any]:
-        """Record of what the extractor makes of the first real samples; nothing where there is none."""
+        """Features of the first real samples, as a record of the extractor's behaviour; empty without an extractor."""
         if self.extractor is None or self.pictures is None:
             return {}
         x = real.batch(0, min(PROBED, len(real)), torch.device("cpu"), torch.float32).x
         return self.extractor.behaviour(self.pictures.of(x))
 
     def of(self, x: Tensor, first: int = 0) -> Arrays:
-        """Features of samples first, first + 1, … [n, d], and those of the first few that are kept, as images."""
+        """Features [n, d] of samples first, first + 1, …, and images of those among the first few to keep."""
         images = np.zeros((0, 0, 0, 0), dtype=np.uint8)
         if self.pictures is None:
             features = x.float().cpu().reshape(len(x), -1).numpy()
@@ -96,7 +96,7 @@ class Measure:
         return energy_distance(features, real) if self.extractor is None else feature_discrepancy(features, real)
 
     def frechet(self, features: Features, real: Features) -> float | None:
-        """The Fréchet distance of features, which chose nothing; None in the data's own space."""
+        """The Fréchet distance of features, which is not used for choosing; None in data space."""
         return None if self.extractor is None else frechet_distance(features, real)
 
 
@@ -104,25 +104,25 @@ def check_enough(data: Samples, name: str) -> None:
     """Refuse fewer real samples than any distance needs."""
     if len(data) < LEAST:
         raise ValueError(
-            f"{name} has {len(data)} samples to measure by, and a distance that tells paths apart needs at least {LEAST}; some "
-            "thousand are better. Give more data."
+            f"{name} has {len(data)} samples to measure by, and a distance needs at least {LEAST} to distinguish paths; "
+            "a few thousand are better. Give more data."
         )
 
 
 def measure_of(features: str | FeatureExtractor | None, loaded: LoadedModel, data: Samples) -> Measure:
-    """The measure that was asked for, or what fits the data."""
+    """The requested measure, or one that fits the data."""
     first = data.batch(0, 1, torch.device("cpu"), torch.float32).x
     shape = tuple((first if loaded.decode is None else loaded.decode(first)).shape[1:])
     if len(shape) != 3 or shape[0] not in (1, 3):
         if features not in (None, NONE):
             raise ValueError(
-                f"features are those of images of 1 or 3 channels, and these samples have the shape {list(shape)}. Leave "
-                "them out: the energy distance of the data themselves is then the measure."
+                f"features need images of 1 or 3 channels, and these samples have shape {list(shape)}. Leave them out to "
+                "measure by the energy distance in data space."
             )
         return Measure()
     ends = (data.data_range.low, data.data_range.high) if loaded.decode is None else (-1.0, 1.0)
     pictures = Pictures(KEPT, loaded.decode, ends)
     extractor = features if isinstance(features, FeatureExtractor) else extractor_named(features, shape)[0]
     if extractor is not None:
-        extractor(pictures.of(first))  # images that it does not take are refused before hours of work
+        extractor(pictures.of(first))  # fails now, not after hours, on images that it does not take
     return Measure(extractor, pictures)

@@ -1,4 +1,4 @@
-"""The result of a race: the answer in a sentence, what misleads a reader, a table, and race.json."""
+"""The result of a race: the answer in a sentence, caveats, a table, and race.json."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT = "dpstride-race-1"
 LONGEST = 2000  # characters of a note
-MOST = 1e100  # that a distance can be: more is a damaged file, and overflows
+MOST = 1e100  # limit of distances: more is a damaged file, and would overflow
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,17 +33,17 @@ class Race:
     Attributes:
         schedules: the raced schedule of every number of steps up to the largest that raced.
         heats: the race of each budget.
-        finish: the final measurement, on noises and real data that chose nothing.
-        sampler: in words.
-        measure: in words.
-        scale: factor of the distances that tables show.
-        evaluations: network evaluations that race and finish took, by part, whoever made them and when.
-        notes: what would mislead a reader of the numbers alone.
-        files: everything that was written.
-        variances: the race of reverse variances along the winners' paths, for a sampler that takes one.
-        polished: the winners' paths beside what polishing made of them, by the distances that chose.
-        real: the first few real data, uint8 [m, C, H, W], where they are images.
-        cost: evaluations of a sample in every step.
+        finish: the final measurement, on held-out noise and real data.
+        sampler: the sampler in words.
+        measure: the measure in words.
+        scale: factor of the distances in tables.
+        evaluations: network evaluations of the race and of the final measurement, including resumed ones.
+        notes: caveats to the numbers.
+        files: all files written.
+        variances: races of the reverse variances along the winners' paths, for a sampler that takes one.
+        polished: the winners' paths before and after polishing, by the distances used for choosing.
+        real: the first few real data, uint8 [m, C, H, W], if they are images.
+        cost: network evaluations per sample and step.
     """
 
     schedules: ScheduleSet
@@ -61,10 +61,10 @@ class Race:
     cost: Passes = field(default_factory=Passes)
 
     def __post_init__(self) -> None:
-        # Texts of others (a file's, a function's name) go into a table, a figure and a terminal.
+        # Foreign text (from a file, or a function's name) goes into a table, a figure and a terminal.
         for name in ("sampler", "measure"):
-            object.__setattr__(self, name, _shown(getattr(self, name)))
-        object.__setattr__(self, "notes", tuple(map(_shown, self.notes)))
+            object.__setattr__(self, name, _safe(getattr(self, name)))
+        object.__setattr__(self, "notes", tuple(map(_safe, self.notes)))
 
     def __repr__(self) -> str:
         return f"<Race over {', '.join(str(heat.budget) for heat in self.heats)} steps: {self.answer}>"
@@ -74,11 +74,12 @@ class Race:
 
     # --- in words --------------------------------------------------------------------------------------------------------
 
-    def _told(self, entry: Entry) -> str:
+    def _value(self, entry: Entry) -> str:
+        """The scaled distance with its standard error, in words."""
         return f"{_rounded(self.scale * entry.distance, 3)} ± {_rounded(self.scale * entry.standard_error, 2)}"
 
     def _steps(self, budget: int) -> str:
-        """Number of steps in words, with their evaluations where these are others."""
+        """Number of steps in words, with the number of evaluations if it differs."""
         evaluations = self.cost.along(budget)
         return f"{budget} steps" + ("" if evaluations == budget else f" ({evaluations:,} evaluations)")
 
@@ -95,27 +96,27 @@ class Race:
 
     @property
     def answer(self) -> str:
-        """The fewest steps that are enough, by measured samples; every number in it was measured on data that chose nothing."""
+        """The fewest steps that are enough, by measured samples; all its numbers are from the final measurement."""
         finish, reference, many = self.finish, self.finish.reference, self._many
         raced, even = finish.enough[OURS], finish.enough[EVEN]
         most = max(heat.budget for heat in self.heats)
         if raced is None:
             closest = finish.entries[OURS, most]
             return (
-                f"With {self.sampler}, no number of steps up to {most} gives samples that are surely as close to real data as "
-                f"{many}: "
-                f"{self._steps(most)} have {self._told(closest)} ({self.measure}{self.times}), those {self._told(reference)}."
+                f"With {self.sampler}, no number of steps up to {most} is shown to give samples as close to real data as "
+                f"{many}: {self._value(closest)} ({self.measure}{self.times}) with {self._steps(most)}, against "
+                f"{self._value(reference)}."
             )
         close = "closer to real data than" if finish.entries[OURS, raced].within(0.0) else "as close to real data as"
         need = f"even steps need {even}" if even is not None else f"even steps need more than {most}"
         return (
             f"With {self.sampler}, {self._steps(raced)} give samples {close} {many} ({self.measure}"
-            f"{self.times}: {self._told(finish.entries[OURS, raced])}, those {self._told(reference)}); {need}."
+            f"{self.times}: {self._value(finish.entries[OURS, raced])}, against {self._value(reference)}); {need}."
         )
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """All notes: of how the race ended, of how the final measurement compares with even steps, and others."""
+        """All caveats: of the race, of the comparison with even steps and the reference, and the notes."""
         return (*self._of_heats(), *self._of_polish(), *self._of_even(), *self._of_reference(), *self.notes)
 
     def _of_heats(self) -> list[str]:
@@ -123,26 +124,24 @@ class Race:
         for heat in self.heats:
             if heat.stopped:
                 found.append(
-                    f"The race of {heat.budget} steps was stopped after {heat.rounds[-1].samples:,} samples of each candidate, "
-                    "because the evaluations allowed were used up. Allow more for a surer choice."
+                    f"The race at {heat.budget} steps was stopped after {heat.rounds[-1].samples:,} samples per candidate, "
+                    "because the evaluation limit was reached. Raise it for a more reliable choice."
                 )
             if not heat.conclusive:
                 more = heat.samples_to_tell
-                told = (
-                    "" if more is None else f"; about {more:,} samples of each would tell, if they differ as it seems"
-                )
+                hint = "" if more is None else f"; about {more:,} samples of each would, if the difference is real"
                 found.append(
-                    f"At {heat.budget} steps the race did not tell its winner ({printable(heat.winner)}) from the "
-                    f"runner-up{told}."
+                    f"At {heat.budget} steps the race did not distinguish its winner ({printable(heat.winner)}) from the "
+                    f"runner-up{hint}."
                 )
         return found
 
     def _of_polish(self) -> list[str]:
         same = [heat.budget for heat in self.polished if heat.lead is None and not heat.stopped]
         stopped = [heat.budget for heat in self.polished if heat.stopped]
-        found = [f"Polishing found no path that is surely closer at {_listed(same)}."] if same else []
+        found = [f"Polishing found no path that is significantly closer at {_listed(same)}."] if same else []
         if stopped:
-            found.append(f"Polishing was stopped at {_listed(stopped)}, because the evaluations allowed were used up.")
+            found.append(f"Polishing was stopped at {_listed(stopped)}, because the evaluation limit was reached.")
         return found
 
     def _of_even(self) -> list[str]:
@@ -157,32 +156,30 @@ class Race:
         if level:
             found.append(f"Not distinguishable from even steps at {_listed(level)}.")
         if behind:
-            found.append(f"Farther from real data than even steps at {_listed(behind)}: use those there.")
+            found.append(f"Farther from real data than even steps at {_listed(behind)}: use even steps there.")
         return found
 
     def _of_reference(self) -> list[str]:
-        """Say where the reference is a poor one, and what would tell whether the most steps are as close as it is, where these
-        samples could not.
-        """
+        """Say if the reference is poor, or how many samples would decide whether the most steps are as close."""
         finish, most, raced = self.finish, self.heats[-1].budget, self.finish.enough[OURS]
         if raced is not None and finish.entries[OURS, raced].within(0.0):
             return [
                 f"Samples of {self._many} are farther from real data than those of {self._steps(raced)} of the raced path, so "
-                "they do not show what the model can do. Even steps that are worse than few others often need x0_hat to be "
-                "clipped (clip), or more of them (--reference-steps)."
+                "the reference does not show what the model can do. It often needs x0_hat to be clipped (clip), or more "
+                "steps (--reference-steps)."
             ]
         beyond = finish.entries[OURS, most].beyond
         if finish.enough[OURS] is not None or beyond is None or not beyond[0] < finish.margin:
             return []
         more = math.ceil(finish.samples * (INTERVAL * beyond[1] / (finish.margin - beyond[0])) ** 2)
         return [
-            f"{most} steps differ from {finish.reference.budget:,} even ones by {self.scale * beyond[0]:.2g} ± "
-            f"{self.scale * beyond[1]:.2g}, where less than {self.scale * finish.margin:.2g} counts as as close: about "
-            f"{more:,} samples of each would tell, if they differ as it seems (--samples)."
+            f"{most} steps differ from {finish.reference.budget:,} even steps by {self.scale * beyond[0]:.2g} ± "
+            f"{self.scale * beyond[1]:.2g}; below {self.scale * finish.margin:.2g} they count as close: about {more:,} samples "
+            "of each would decide, if the measured difference is real (--samples)."
         ]
 
     def table(self) -> str:
-        """Final distances of all schedules at every raced budget; below each how far it is behind the raced one."""
+        """Final distances of all schedules at every raced budget; * marks significant differences from the raced one."""
         budgets = [heat.budget for heat in self.heats]
         names = list(dict.fromkeys(name for name, K in self.finish.entries if K in budgets))
         head = [f"{self.measure}{self.times}", *map(self._steps, budgets)]
@@ -197,15 +194,15 @@ class Race:
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "─" * len(lines[0]))
         lines.append(
-            f"{self.finish.reference.budget:,} even steps: {self._told(self.finish.reference)}. {self.finish.samples:,} "
-            "samples a path; ± is one standard error; * is surely closer or farther than the raced path (two standard errors "
-            "of the paired difference)."
+            f"{self.finish.reference.budget:,} even steps: {self._value(self.finish.reference)}. {self.finish.samples:,} "
+            "samples per path; ± is one standard error; * is closer or farther than the raced path by more than two standard "
+            "errors of the paired difference."
         )
         return "\n".join(lines)
 
     def _cell(self, entry: Entry) -> str:
-        sure = entry.ahead is not None and abs(entry.ahead[0]) > SURE * entry.ahead[1]
-        return self._told(entry) + ("*" if sure else "")
+        significant = entry.ahead is not None and abs(entry.ahead[0]) > SURE * entry.ahead[1]
+        return self._value(entry) + ("*" if significant else "")
 
     # --- as a file -------------------------------------------------------------------------------------------------------
 
@@ -238,13 +235,13 @@ class Race:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], schedules: ScheduleSet) -> Race:
-        """Read what `save` wrote, beside the schedules of the same run; without images, which are in files of their own.
+        """Read a file written by `save`, given the schedules of the same run; images are in separate files.
 
-        Answer and findings are made anew from the numbers. A file that is damaged, or not of these schedules, raises
+        Answer and findings are recomputed from the numbers. A file that is damaged, or belongs to other schedules, raises
         `UnreadableFileError`.
         """
-        what = "a race that `dpstride tune` wrote beside these schedules"
-        with document_of(path, FORMAT, what, "Run it again: what it drew is kept.") as document:
+        what = "a race that `dpstride tune` wrote with these schedules"
+        with document_of(path, FORMAT, what, "Run it again: samples already drawn are kept.") as document:
             race = cls(
                 schedules,
                 tuple(Heat.from_dict(heat) for heat in document["heats"]),
@@ -259,24 +256,24 @@ class Race:
         return race
 
     def check(self) -> None:
-        """Raise unless it has what answer, tables and figures rely on; only a damaged file has not."""
+        """Raise if something that answer, tables and figures need is missing or wrong, as in a damaged file."""
         texts = (self.sampler, self.measure, *self.notes)
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError("sampler, measure and notes must be texts")
+            raise ValueError("sampler, measure and notes must be strings")
         if isinstance(self.scale, bool) or not isinstance(self.scale, (int, float)) or not 0.0 < self.scale < MOST:
             raise ValueError(f"scale is {self.scale!r:.80}, not a positive number")
         for value, error in self._distances():
             if not (abs(value) < MOST and 0.0 <= error < MOST):
-                raise ValueError(f"{value!r:.80} ± {error!r:.80} is no distance")
+                raise ValueError(f"{value!r:.80} ± {error!r:.80} is not a distance")
         counts = [self.finish.samples, *(heat.budget for heat in self.variances), *self.evaluations.values()]
         counts += [each.samples for heat in (*self.heats, *self.variances) for each in heat.rounds]
         if any(isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts):
             raise ValueError("samples, steps and evaluations must be whole numbers, 0 or more")
-        if not abs(self.finish.margin) < MOST:  # below 0 where the reference's unbiased distance is
-            raise ValueError(f"a margin of {self.finish.margin!r:.80} is no distance")
+        if not abs(self.finish.margin) < MOST:  # negative if the reference's unbiased distance is
+            raise ValueError(f"the margin {self.finish.margin!r:.80} is not a distance")
         entries, budgets = self.finish.entries, [heat.budget for heat in self.heats]
         if not budgets or sorted(set(budgets)) != budgets:
-            raise ValueError("it has no heats, or two of one number of steps, or not in ascending order")
+            raise ValueError("it must have at least one heat, in ascending order of steps and without repeats")
         for K in budgets:
             if missing := [name for name in (OURS, EVEN) if (name, K) not in entries]:
                 raise ValueError(f"it has no distance of {missing[0]} steps at {K} steps")
@@ -285,8 +282,8 @@ class Race:
                 raise ValueError(f"the raced path of {K} steps is not that of schedules.json")
         for name, fewest in self.finish.enough.items():
             if fewest is not None and (name, fewest) not in entries:
-                raise ValueError(f"{fewest} steps are said to be enough, but were not measured")
-        str(self)  # words of these numbers are made
+                raise ValueError(f"{fewest} steps are listed as enough, but were not measured")
+        str(self)  # the numbers can be put into words
 
     def _distances(self) -> Iterator[tuple[float, float]]:
         """Every distance and difference, with its standard error."""
@@ -300,8 +297,8 @@ class Race:
             yield from () if entry.frechet is None else ((entry.frechet, 0.0),)
 
 
-def _shown(text: Any) -> Any:
-    """A text of others as it may be shown; anything else as it is, for `Race.check` to refuse."""
+def _safe(text: Any) -> Any:
+    """Foreign text made safe to show; anything else unchanged, for `Race.check` to refuse."""
     return printable(text, LONGEST) if isinstance(text, str) else text
 
 
@@ -310,7 +307,7 @@ def _finish(document: Mapping[str, Any], T: int) -> Finish:
     read = [Entry.from_dict(entry, T) for entry in document["entries"]]
     entries = {(entry.name, entry.budget): entry for entry in read}
     if len(entries) < len(read):
-        raise ValueError("two of its distances are of one schedule")
+        raise ValueError("it has two distances for one schedule")
     if document["enough"].keys() != {OURS, EVEN}:
         raise ValueError(f"it must say how many steps are enough for {OURS} and {EVEN}")
     found = Finish(
@@ -327,7 +324,7 @@ def _finish(document: Mapping[str, Any], T: int) -> Finish:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """So many significant digits, without an exponent up to thousands of millions."""
+    """``value`` with ``digits`` significant digits, without an exponent below 10 billion."""
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 

@@ -1,7 +1,7 @@
-"""The evaluations that a sampler takes along a path: budgets are numbers of evaluations, paths have numbers of steps.
+"""The evaluations that a sampler takes along a path: users ask for numbers of evaluations, paths have numbers of steps.
 
-An evaluation is one call of the model for one sample. A guided model passes its network twice in each; budgets count
-evaluations whether or not the model is guided, what is spent counts passes (`Denoiser.passes`).
+An evaluation is one call of the model for one sample. A guided model passes its network twice in each. Requested budgets
+count evaluations, guided or not; spent evaluations count passes (`Denoiser.passes`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ..runs.numbers import whole_number
 
 @dataclass(frozen=True)
 class Passes:
-    """Evaluations of one sample in every step of a path, and in its last step where these are others.
+    """Network evaluations per sample in every step of a path, and in its last step if that differs.
 
     Attributes:
-        step: in every step.
-        last: in the last one; None is ``step``.
+        step: evaluations in every step.
+        last: evaluations in the last step; ``step`` when None.
     """
 
     step: int = 1
@@ -34,15 +34,15 @@ class Passes:
 
     @property
     def words(self) -> str:
-        """Description of the evaluations of K steps; empty where they are K."""
+        """Description of the evaluations of K steps; empty if they are K."""
         if self.step == 1 and not self.saved:
             return ""
         return f"K steps take {self.step}K{f' − {self.saved}' if self.saved else ''} evaluations"
 
     def along(self, steps: int) -> int:
-        """Evaluations of one sample along a path of so many steps."""
+        """Evaluations per sample along a path of ``steps`` steps."""
         return self.step * steps - self.saved
 
     def steps(self, evaluations: int) -> int:
-        """The most steps that so many evaluations of a sample pay for."""
+        """The most steps that ``evaluations`` per sample allow."""
         return (evaluations + self.saved) // self.step

@@ -45,25 +45,25 @@ def tune(
     say: Say | None = None,
     **wish: Any,
 ) -> Race:
-    """Race schedules by measured samples, and measure the winners again on noises and real data that chose nothing.
+    """Race schedules by measured samples, and measure the winners again on held-out noise and real data.
 
-    Candidates are the objective for samples with many weights, hand-made and published strides and the ELBO's path; each is
-    raced at every budget asked for, with the sampler that you will use. Writes report.html, schedules.json, race.json,
-    table.txt and grids of samples into ``output``; called again after an interruption it goes on where it stopped.
+    Candidates are the objective for samples with many weights, hand-made and published strides and the ELBO's path; each
+    races at every budget, with the sampler that you will use. Writes report.html, schedules.json, race.json, table.txt and
+    sample grids into ``output``; called again after an interruption, it resumes where it stopped.
 
     Further keywords are those of `dpstride.racing.wish.Wish`: sampler, eta, variance, features, budgets, samples, and more.
 
     Args:
-        model: a `Denoiser`, what `load_model` returned, or MODEL as the command line takes it.
-        data: what `estimate` takes, or DATA as the command line takes it.
+        model: a `Denoiser`, the result of `load_model`, or MODEL as on the command line.
+        data: data as for `estimate`, or DATA as on the command line.
         output: folder to write.
         heldout: real data for the final measurement; a seeded, disjoint part of ``data`` when None.
-        data_range: values that the data takes, as for `estimate`; what the model takes when None.
-        seed: random seed for noise and the order of the data; noises of the final measurement are of another.
+        data_range: values that the data takes, as for `estimate`; the model's own range when None.
+        seed: random seed for the noise and the order of the data; the final measurement uses another.
         batch_size: samples per network pass.
         progress: show progress bars (only ever on a terminal).
-        overwrite: replace what another run left in the folder.
-        say: called with a line of text about what is done; nothing is said when None.
+        overwrite: replace the results of another run in the folder.
+        say: called with a line of text for every stage; silent when None.
     """
     check_kinds(tune, output=output)
     asked, folder, how = (
@@ -95,7 +95,7 @@ def prepare(
     notes: tuple[str, ...] = (),
     say: Say = lambda text: None,
 ) -> Event:
-    """Check everything for which a race could be refused; ``parts`` are real data to choose by and to score by."""
+    """Check every input before any long work; ``parts`` are the real data of the race and of the final measurement."""
     from ..finding.job import Request, check_costs
     from ..given import refuse_given
     from ..statistics.identity import Inputs
@@ -136,13 +136,13 @@ def prepare(
     if wish.evaluations is not None and wish.evaluations < (least := event.least()):
         raise ValueError(
             f"{wish.evaluations:,} network evaluations are too few: the first round of the race and the final measurement "
-            f"take about {least:,}. Allow as many, or ask for fewer samples, budgets or reference steps."
+            f"take about {least:,}. Allow at least that many, or use fewer samples, budgets or reference steps."
         )
     return event
 
 
 def _check_also(name: str, schedules: ScheduleSet, denoiser: Denoiser) -> None:
-    """Refuse schedules of another process, and names that other candidates have."""
+    """Refuse schedules of another process, and names that are taken."""
     from ..evaluate.likelihood import steps_on
 
     if name in (DEFAULT_OBJECTIVE, TRAJECTORY, *STRIDES, OURS, REFERENCE, *MADE):

@@ -2,8 +2,8 @@
 
 A user's own sampler is a function (denoiser, schedule, noise) → samples, or with a fourth argument the conditioning of the
 batch. ``noise`` [n, *shape] is x_T; the schedule has ``steps``, ``times``, ``for_diffusers()``, ``for_k_diffusion()``.
-Everything that is random in it must come from ``noise``, or samples would differ from run to run and candidates could not
-be compared; `trial` finds that out.
+All its randomness must derive from ``noise``, or samples would differ from run to run and candidates could not be
+compared; `trial` tests that.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Sampling(Protocol):
 
     @property
     def cost(self) -> Passes:
-        """Evaluations of a sample in every step."""
+        """Network evaluations per sample and step."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """All that is known of it besides its name, as JSON values."""
+        """Its known settings besides the name, as JSON values."""
 
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
         """The chain along a schedule."""
@@ -55,7 +55,7 @@ class Sampling(Protocol):
     def behaviour(
         self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
     ) -> dict[str, Any]:
-        """Record that tells it from an edited one, by what it draws along a schedule; ValueError if it is random."""
+        """Record of the samples it draws along a schedule, to detect edits; raises ValueError if it is random."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class BuiltIn:
 
     @property
     def cost(self) -> Passes:
-        """Evaluations of a sample in every step; a corrected step takes two, unless it is the last."""
+        """Network evaluations per sample and step: two with a corrector, except in the last step."""
         return Passes() if samplers.find(self.sampler).correct is None else Passes(2, last=1)
 
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
@@ -85,13 +85,13 @@ class BuiltIn:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Its name says all."""
+        """None: its name says everything."""
         return {}
 
     def behaviour(
         self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
     ) -> dict[str, Any]:
-        """Nothing beside the network's own."""
+        """Empty: the network's behaviour says everything."""
         return {}
 
 
@@ -101,10 +101,10 @@ class Own:
 
     Attributes:
         function: (denoiser, schedule, noise) or (denoiser, schedule, noise, conditioning) → samples of noise's shape.
-        words: its name in a sentence; the function's own when empty.
-        passes: evaluations of a sample in every step, by which budgets become numbers of steps.
-        last: the same of the last step; None is ``passes``.
-        settings: all that is known of it besides, as JSON values.
+        words: its name in a sentence; the function's name when empty.
+        passes: network evaluations per sample and step, by which budgets become numbers of steps.
+        last: network evaluations of the last step; ``passes`` when None.
+        settings: its known settings, as JSON values.
     """
 
     function: OwnSampler
@@ -119,13 +119,13 @@ class Own:
                 f"A sampler must be one of {', '.join(samplers.SAMPLERS)} or a function (denoiser, schedule, noise) → "
                 f"samples, not {self.function!r:.80}."
             )
-        Passes(self.passes, self.last)  # refuses what is no number
+        Passes(self.passes, self.last)  # raises if they are not whole numbers
         if not self.words:
             object.__setattr__(self, "words", getattr(self.function, "__name__", type(self.function).__name__))
 
     @property
     def cost(self) -> Passes:
-        """Evaluations of a sample in every step."""
+        """Network evaluations per sample and step."""
         return Passes(self.passes, self.last)
 
     def walk(self, denoiser: Denoiser, schedule: Schedule, seed: int) -> Walk:
@@ -135,7 +135,7 @@ class Own:
     def behaviour(
         self, denoiser: Denoiser, schedule: Schedule, identity: Mapping[str, Any], conditioning: Any
     ) -> dict[str, Any]:
-        """Record of what it makes of two noises, drawn twice and once alone."""
+        """Record of the samples from two noise samples, drawn twice and once alone."""
         walk = OwnWalk(denoiser, schedule, 0, self.function, name=self.words)
         network = Behaviour.from_dict(identity["behaviour"])
         return {"sampler_behaviour": try_sampler(walk, network, conditioning).to_dict()}
@@ -153,7 +153,7 @@ class OwnWalk:
 
     @property
     def budget(self) -> int:
-        """One step: what the function does inside is its own."""
+        """One step, whatever the function does inside."""
         return 1
 
     def start(self, first: int, count: int) -> Tensor:
@@ -164,7 +164,7 @@ class OwnWalk:
         return noise.to(device=self.denoiser.device, dtype=self.denoiser.algebra_dtype)
 
     def advance(self, state: Tensor, step: int, first: int, conditioning: Any = None) -> Tensor:
-        """The samples, checked."""
+        """The user's samples, checked."""
         with torch.inference_mode():
             given = (copied(conditioning, state.device),) if takes_conditioning(self.function) else ()
             samples = self.function(self.denoiser, self.schedule, state.clone(), *given)
@@ -174,17 +174,17 @@ class OwnWalk:
             )
             raise ValueError(
                 f"The sampler {self.name!r} must return samples of the noise's shape {tuple(state.shape)}, real numbers, but "
-                f"it returned {found}."
+                f"it returned {found}. Return the samples that it reaches at the end of the schedule."
             )
         if not bool(torch.isfinite(samples).all()):
             raise ValueError(
-                f"The sampler {self.name!r} returned NaN or infinity along {list(self.schedule.steps)!r:.120}. Try it on that "
-                "schedule alone; a first or last step that its formula does not allow is the usual cause."
+                f"The sampler {self.name!r} returned NaN or infinity along {list(self.schedule.steps)!r:.120}. Try it on this "
+                "schedule alone; usually its formula fails at the first or last step."
             )
         return samples
 
     def identity(self) -> dict[str, Any]:
-        """All that samples depend on besides the model, as far as it can be known."""
+        """Everything known that samples depend on besides the model."""
         return {
             "process": self.denoiser.process.fingerprint,
             "steps": list(self.schedule.steps),
@@ -195,7 +195,7 @@ class OwnWalk:
 
 
 def takes_conditioning(function: OwnSampler) -> bool:
-    """Return whether a user's sampler has a fourth argument without a value of its own, or one named conditioning."""
+    """Return whether a user's sampler has a fourth argument that has no default or is named conditioning."""
     try:
         arguments = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature

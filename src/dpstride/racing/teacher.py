@@ -1,7 +1,7 @@
-"""The trajectory objective's paths as candidates: for deterministic samplers, on a teacher of few steps.
+"""The trajectory objective's paths as candidates: for deterministic samplers, with a teacher of few steps.
 
-A teacher of all steps would cost more than the race. One of 128 steps ends close to it, and costs a few thousand evaluations;
-paths of it are chosen on its own grid.
+A teacher of all steps would cost more than the race. One of 128 steps ends close to it and costs a few thousand evaluations;
+paths are chosen on its grid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRAJECTORIES = 32
 
 
 def followed(sampling: Sampling) -> OdeSampler | None:
-    """The sampler whose teacher is followed; None where steps are random, or of a sampler that the objective does not know."""
+    """The sampler, if the trajectory objective knows it; None if it does not, or if steps are random."""
     if isinstance(sampling, BuiltIn) and sampling.sampler in ODE_SAMPLERS and sampling.eta == 0.0:
         return sampling.sampler
     return None
@@ -41,18 +41,18 @@ def teacher_of(denoiser: Denoiser) -> Denoiser:
 
 
 def count_of(data: Samples) -> int:
-    """Trajectories: each of a conditional model needs its conditioning."""
+    """Number of trajectories; those of a conditional model need one conditioning each."""
     return TRAJECTORIES if data.conditioning is None else min(TRAJECTORIES, len(data))
 
 
 def evaluations(denoiser: Denoiser, data: Samples) -> int:
-    """Approximate number of network evaluations of the teacher and of its probes."""
+    """Approximate number of network evaluations for the teacher and its probes."""
     steps, count = min(STEPS, denoiser.process.T), count_of(data)
     return (steps * count + steps * LEVELS * min(PROBES, count) // 2) * denoiser.passes
 
 
 def needed(denoiser: Denoiser, data: Samples, seed: int) -> Needed:
-    """Identity of the file of trajectories."""
+    """Identity of the trajectory file."""
     process = teacher_of(denoiser).process
     return Needed(
         {"teacher": process.fingerprint, "model": denoiser.describe(), "samples": count_of(data), "seed": seed}
@@ -62,7 +62,7 @@ def needed(denoiser: Denoiser, data: Samples, seed: int) -> Needed:
 def trajectory_paths(
     denoiser: Denoiser, sampler: OdeSampler, data: Samples, most: int, how: Execution, folder: Path
 ) -> ScheduleSet:
-    """Paths of every number of steps up to ``most`` that the teacher's grid has, in every process of a launch."""
+    """Paths of 1 to ``most`` steps on the teacher's grid, as far as it goes, in every process of a launch."""
     teacher = teacher_of(denoiser)
     paths = None
     if current().main:

@@ -1,8 +1,8 @@
-"""The race of reverse variances, for samplers that take one: on the winners' paths, since schedules of a set share it.
+"""The race of reverse variances, for samplers that take one: along the winners' paths, since a set of schedules shares one.
 
-How much noise a step adds matters as much as where it ends. Paths race with the variance that maximises the ELBO; then every
-variance that the model allows draws from the same noises along the winning paths, and the one that is the closest to real data
-over all budgets is taken.
+How much noise a step adds matters as much as where it ends. Paths race with the variance that maximises the ELBO. Then
+samples are drawn along the winning paths, from the same noise, with every variance that the model allows, and the variance
+that is closest to real data over all budgets is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def rivals(denoiser: Denoiser, sampling: Sampling, asked: Variance | None) -> tuple[Variance, ...]:
-    """Variances to race: none where one is asked for, or where the sampler takes none."""
+    """Variances to race: none if the user chose one, or if the sampler takes none."""
     if asked is not None or not (isinstance(sampling, BuiltIn) and samplers.find(sampling.sampler).takes_variance):
         return ()
     return tuple(name for name in VARIANCES if not variances.find(name).learned or denoiser.variance == LEARNED_RANGE)
@@ -40,7 +40,7 @@ def race_variances(
 
 
 def closest(heats: Sequence[Heat]) -> str:
-    """The variance that is the closest over all budgets, each measured by its farthest."""
+    """The variance with the least sum of distances over all budgets, each relative to the largest of its budget."""
     names = list(heats[0].rounds[-1].distances)
 
     def share(name: str) -> float:

@@ -1,4 +1,4 @@
-"""The request of a race."""
+"""The request for a race."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from ..process import ForwardProcess
 
 BUDGETS = (4, 8, 16, 32)
-MOST_REFERENCE = 128  # steps of the path that counts as all of them, unless others are asked for
+MOST_REFERENCE = 128  # steps of the reference by default, at most
 
 
 @dataclass(frozen=True)
 class Wish:
-    """The request of a race, besides model, data and folder.
+    """The user's request: what to race, besides model, data and folder.
 
     Attributes:
-        sampler: by name, or a function (denoiser, schedule, noise) → samples: see `dpstride.racing.sampling`.
-        eta: noise of DDIM.
-        variance: reverse variance of ancestral steps; when None those that the model allows race along the winners' paths.
-        passes: evaluations of a sample in every step, for a sampler of your own.
-        features: a name or path as `dpstride study` takes them, a `FeatureExtractor`, or "none" for the data's own space; what
-            fits the data when None.
-        budgets: numbers of evaluations of a sample; paths of as many steps as these pay for race.
-        also: schedules of your own or published ones that race too, by name: a `ScheduleSet`, `PublishedSchedules` or a file.
-        samples: of every path in the final measurement.
-        race_samples: of the candidates that come to the last round.
-        first_samples: of every candidate in the first round.
-        reference: steps of the path that counts as all of them; at most 128 when None, T for all.
+        sampler: a name, or a function (denoiser, schedule, noise) → samples: see `dpstride.racing.sampling`.
+        eta: noise scale η of DDIM.
+        variance: reverse variance of ancestral steps; if None, those that the model allows race along the winners' paths.
+        passes: network evaluations per sample and step, for a sampler of your own.
+        features: a name or path as for `dpstride study`, a `FeatureExtractor`, or "none" for the data space itself; chosen to
+            fit the data when None.
+        budgets: numbers of network evaluations per sample; each is raced with paths of as many steps as it allows.
+        also: further schedules to race, your own or published ones, by name: a `ScheduleSet`, `PublishedSchedules` or a file.
+        samples: samples per path in the final measurement.
+        race_samples: samples per candidate in the last round.
+        first_samples: samples per candidate in the first round.
+        reference: steps of the even path that stands in for all steps; at most 128 when None, T for all.
         within: difference from the reference's distance that counts as none; a tenth of that distance when None.
-        evaluations: the most network evaluations to spend, two for each of a guided model; no limit when None.
-        polish: move single times of the winners' paths as long as samples surely come closer.
-        choosing: samples of the data for the statistics behind the paths.
-        real: samples of real data to measure by, for the race and for the final measurement each.
+        evaluations: limit on network evaluations; each of a guided model counts twice. No limit when None.
+        polish: then move single times of the winning paths as long as samples get significantly closer to real data.
+        choosing: data samples for the statistics from which paths are computed.
+        real: real data samples for the race, and as many others for the final measurement.
     """
 
     sampler: Any = DEFAULT_ODE_SAMPLER
@@ -69,7 +69,7 @@ class Wish:
             raise ValueError(f"also must be a dict of schedules by name, not {self.also!r:.80}.")
         object.__setattr__(self, "also", {name: _schedules(each) for name, each in self.also.items()})
         if not self.budgets:
-            raise ValueError("Give at least one number of steps to race for.")
+            raise ValueError("budgets must have at least one number of steps, and is empty. Give one to race for.")
         for name, least in (("samples", 3), ("race_samples", 3), ("first_samples", 3), ("choosing", 2), ("real", 3)):
             whole_number(getattr(self, name), f"{name} must be a whole number of at least {least}", least)
         if self.evaluations is not None:
@@ -78,12 +78,12 @@ class Wish:
             raise ValueError(f"within must be a positive distance, not {self.within!r}.")
 
     def on(self, process: ForwardProcess) -> Wish:
-        """The same with published schedules as paths on the grid of the model."""
+        """The same request with published schedules as paths on the model's grid."""
         return replace(self, also={name: schedules_on(each, process) for name, each in self.also.items()})
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Wish:
-        """The wish of these options; an unknown name is refused."""
+        """The request with these options; an unknown name raises."""
         names = [each.name for each in fields(cls)]
         for name in options:
             if name not in names:
@@ -92,9 +92,9 @@ class Wish:
 
 
 def _schedules(given: Any) -> ScheduleSet | PublishedSchedules:
-    """A set of schedules, or that of a file."""
+    """A set of schedules, given or read from a file."""
     if isinstance(given, (ScheduleSet, PublishedSchedules)):
         return given
     if isinstance(given, (str, os.PathLike)):
         return read_schedules(given)
-    raise ValueError(f"also must name schedules or files of them, not {given!r:.80}.")
+    raise ValueError(f"also must hold sets of schedules or files of them, not {given!r:.80}.")

@@ -1,4 +1,4 @@
-"""Stage 8. What a results folder shows, written again from its saved results: a record for each kind of them."""
+"""Stage 8. Page, figures and tables rewritten from the saved results of a folder: one record for each kind of results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Kind:
     """A kind of results.
 
     Attributes:
-        holds: whether schedules.json, as far as it could be read, is of this kind.
-        write: writes page, figures and tables of a folder into another.
+        holds: tests whether schedules.json, as far as it could be read, is of this kind.
+        write: writes page, figures and tables of one folder into another.
     """
 
     holds: Callable[[Mapping[str, Any]], bool]
@@ -31,9 +31,9 @@ class Kind:
 
 
 def write_again(folder: Path, target: Path) -> Written:
-    """Write page, figures and tables of ``folder`` into ``target``; the answer, and the paths written, the page first."""
+    """Write page, figures and tables of ``folder`` into ``target``; return the answer and the paths, the page first."""
     found: Mapping[str, Any] = {}
-    with suppress(UnreadableFileError):  # told by what reads it
+    with suppress(UnreadableFileError):  # raised again by the reader of its kind
         found = read_json_object(folder / "schedules.json")
     return next(kind for kind in KINDS if kind.holds(found)).write(folder, target)
 

@@ -1,7 +1,7 @@
 """Stage 8. Several runs of `find` side by side, from their saved results: a table, a figure and a page.
 
-Bits/dim of different models, options and numbers of samples can be compared as long as they were measured on the same
-held-out data, counted in the same way. Whatever else a folder may hold is refused by name.
+Bits/dim of different models, options and numbers of samples can be compared if they were measured on the same held-out data
+in the same data range. Folders of other results are refused with the reason.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .page.write import NAME, part, whole
 
 LINES = ("-", "--", "-.", ":")
 TOLERANCE = 0.1  # bits/dim within which steps are enough, as in the answer of a run
-TEXT = 60  # letters of a name
+TEXT = 60  # characters of a name
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """One run: the name that tables call it by, its folder, and its scores."""
+    """One run: its name in tables, its folder, and its scores."""
 
     name: str
     folder: Path
@@ -50,13 +50,13 @@ class ComparedRun:
 
 @dataclass(frozen=True, eq=False)
 class RunComparison:
-    """Runs on the same held-out data; ``runs`` in the order in which they were named."""
+    """Runs on the same held-out data, in the order in which they were named."""
 
     runs: tuple[ComparedRun, ...]
 
     @property
     def budgets(self) -> list[int]:
-        """Numbers of steps for which every run has a score: the usual ones, or else all."""
+        """Numbers of steps for which every run has a score: the usual ones, or all if there are none of them."""
         common = set.intersection(*(set(run.curve) for run in self.runs))
         return sorted(common & set(TABLE_BUDGETS)) or sorted(common)
 
@@ -75,7 +75,7 @@ class RunComparison:
         found = []
         if len({run.comparison.seeds["heldout"] for run in self.runs}) == 1:
             found.append(
-                "All runs were scored on the same held-out samples and noises, so their differences are surer than the "
+                "All runs were scored on the same held-out samples and noise, so their differences are more certain than the "
                 "standard errors suggest."
             )
         if len(choosing := {run.comparison.samples["chosen"] for run in self.runs}) > 1:
@@ -86,7 +86,7 @@ class RunComparison:
         return tuple(found)
 
     def rows(self) -> list[tuple[str, list[str]]]:
-        """The table's rows, its head first: scores at the usual numbers of steps, and how many are enough."""
+        """The table's rows, its head first: scores at the usual numbers of steps, and the fewest that are enough."""
         names = [str(K) for K in self.budgets]
         rows = [("bits/dim, held-out", [*names, "least", "at", f"within {TOLERANCE:g}"])]
         for run in self.runs:
@@ -98,14 +98,14 @@ class RunComparison:
         return rows
 
     def table(self) -> str:
-        """Text for a terminal."""
+        """The table as text for a terminal."""
         rows = self.rows()
         first = max(len(label) for label, _ in rows) + 2
         width = max(8, *(len(cell) + 2 for _, cells in rows for cell in cells))
         return "\n".join(label.ljust(first) + "".join(cell.rjust(width) for cell in cells) for label, cells in rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: every budget of every run."""
+        """Every budget of every run, as JSON values."""
         runs = [
             {
                 "name": run.name,
@@ -125,7 +125,7 @@ class RunComparison:
         return {"answer": self.sentence, "heldout": self.runs[0].heldout, "runs": runs, "notes": list(self.notes)}
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write report.html, table.txt and the figure into ``folder``; the paths written, the page first."""
+        """Write report.html, table.txt and the figure into ``folder``; return their paths, the page first."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         files = save_figure(target / "bits_per_dim", (6.8, 4.2), lambda figure: draw_runs(figure.add_subplot(), self))
@@ -133,7 +133,7 @@ class RunComparison:
         return [page, write_text(target / "table.txt", self.table() + "\n"), *files]
 
     def _page(self, figure: bytes) -> str:
-        """The whole page. It has no script at all, and everything of others in it is escaped."""
+        """The whole page. It has no script, and all foreign text in it is escaped."""
         head, *rows = self.rows()
         body = [(label, cells, errors) for (label, cells), (_, errors) in zip(rows[::2], rows[1::2], strict=True)]
         lines = [
@@ -154,13 +154,15 @@ class RunComparison:
 
 
 def compare_runs(folders: Sequence[str | Path]) -> RunComparison:
-    """Read two or more folders that `dpstride find`, `demo` or `study` wrote, and put their held-out bits/dim side by side.
+    """Compare the held-out bits/dim of two or more folders that `dpstride find`, `demo` or `study` wrote.
 
-    Runs may differ in model, options and choosing data, but not in held-out data: those raise `ValueError`.
+    Runs may differ in model, options and choosing data; runs with different held-out data raise `ValueError`.
     """
     homes = [Path(folder) for folder in folders]
     if len({home.resolve() for home in homes}) < max(2, len(homes)):
-        raise ValueError(f"Name at least two different folders to compare, not {', '.join(map(str, homes)) or 'none'}.")
+        raise ValueError(
+            f"A comparison needs at least two different folders, not {', '.join(map(str, homes)) or 'none'}."
+        )
     names = [home.resolve().name for home in homes]
     if len(set(names)) < len(names):
         names = [str(home) for home in homes]
@@ -171,12 +173,12 @@ def compare_runs(folders: Sequence[str | Path]) -> RunComparison:
             what = "other held-out data" if other.heldout != first.heldout else "data in another range (--data-range)"
             raise ValueError(
                 f"{other.folder} was scored on {what} than {first.folder}, so their bits/dim cannot be compared. Run `dpstride "
-                "find` again with the same --heldout for both."
+                "find` again with the same --heldout and --data-range for both."
             )
     if not set.intersection(*(set(run.curve) for run in runs)):
         raise ValueError(
-            f"{', '.join(map(str, homes))}: there is no number of steps for which all have a schedule. Run `dpstride find` "
-            "again with a larger --max-budget."
+            f"{', '.join(map(str, homes))}: no number of steps has a schedule in all of them. Run `dpstride find` again with a "
+            "larger --max-budget."
         )
     return RunComparison(tuple(runs))
 
@@ -186,12 +188,12 @@ def _read(home: Path, name: str) -> ComparedRun:
     kind = read_json_object(schedules) if schedules.is_file() else {}
     if kind.get("format") == MASKED:
         raise ValueError(
-            f"{home}: is of a masked diffusion model, in bits/token, which are not compared here. Its report.html has them."
+            f"{home}: has bits/token of a masked diffusion model, which cannot be compared here. See its report.html."
         )
     options = kind.get("options")
     if kind.get("stride") == RACED or (isinstance(options, dict) and options.get("objective") == SAMPLES):
         raise ValueError(
-            f"{home}: its schedules are for samples, which bits/dim do not judge. Let them race on measured samples: "
+            f"{home}: its schedules are for samples, whose quality bits/dim do not measure. Race them on measured samples: "
             f"`dpstride tune MODEL DATA --also {schedules}`."
         )
     saved = Saved.read(home)
@@ -199,14 +201,14 @@ def _read(home: Path, name: str) -> ComparedRun:
     heldout = saved.heldout.get("fingerprint") or recorded.get("fingerprint")
     if not isinstance(heldout, str):
         raise ValueError(
-            f"{home}: does not say which held-out data it was scored on, so it cannot be compared. It needs "
-            "heldout.safetensors or run.json."
+            f"{home}: does not say which held-out data it was scored on, so it cannot be compared. Add its "
+            "heldout.safetensors or run.json, or run `dpstride find` again."
         )
     return ComparedRun(name, home, saved.comparison, heldout)
 
 
 def draw_runs(axes: Any, compared: RunComparison) -> None:
-    """Held-out bits/dim of every run's best paths against steps, and of its first hand-made stride as a thin line."""
+    """Draw held-out bits/dim of every run's best paths against steps, and of its first hand-made stride as a thin line."""
     made = COMPARED_STRIDES[0]
     for place, run in enumerate(compared.runs):
         colour, line = COLOURS[place % len(COLOURS)], LINES[place // len(COLOURS) % len(LINES)]
@@ -235,7 +237,7 @@ def draw_runs(axes: Any, compared: RunComparison) -> None:
 
 
 def _prose(note: str) -> str:
-    """A note as HTML, with what stands between backquotes as code."""
+    """A note as HTML, with text in backquotes as code."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(printable(note, 600)))
 
 

@@ -20,12 +20,13 @@ STYLES = {
     name: {"color": strides.find(name).colour, "linestyle": strides.find(name).line, "label": strides.find(name).words}
     for name in COMPARED_STRIDES
 } | {BEST: {"color": "#009E73", "linestyle": "-", "label": NAMES[BEST]}}
-HEIGHTS, LEAST_HEIGHT = 20.0, 0.5  # of the axis of bits/dim: times what 8 steps lose, and bits/dim of that at least
+# Height of the bits/dim axis in units of the loss at 8 steps, and the least such unit, bits/dim.
+HEIGHTS, LEAST_HEIGHT = 20.0, 0.5
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | Path) -> list[Path]:
-    """Write bits_per_dim and timesteps, each as .svg and .png, into ``folder``; the paths written."""
+    """Write bits_per_dim and timesteps, each as .svg and .png, into ``folder``; return their paths."""
     size, target = (6.4, 4.0), Path(folder)
     return [
         *save_figure(target / "bits_per_dim", size, lambda figure: draw_curves(figure.add_subplot(), comparison)),
@@ -34,7 +35,7 @@ def save_figures(comparison: Comparison, schedules: ScheduleSet, folder: str | P
 
 
 def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> list[Path]:
-    """Save what ``draw`` draws, as ``path``.svg and .png; the same figure is the same file."""
+    """Save a figure drawn by ``draw`` as ``path``.svg and .png; the same figure gives the same files."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -52,7 +53,7 @@ def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], Non
 
 
 def draw_curves(axes: Any, comparison: Comparison) -> None:
-    """Held-out bits/dim of every stride against budget."""
+    """Draw held-out bits/dim of every stride against budget."""
     for stride, curve in comparison.curves.items():
         budgets = sorted(curve)
         values = [curve[budget][0] for budget in budgets]
@@ -85,7 +86,7 @@ def draw_curves(axes: Any, comparison: Comparison) -> None:
         axes.set_ylim(best - 0.05 * height, best + 1.05 * height)
     axes.set_xlabel("refinement steps K")
     axes.set_ylabel(f"bits/dim, held-out (band: ± 2 standard errors){cut}")
-    # A model's name is text of its author: shown as it is, not as TeX ($…$) nor as control characters.
+    # A model's name is foreign text: shown literally, neither as TeX ($…$) nor as control characters.
     title = f"{printable(comparison.model['name'], 60)}, {printable(comparison.options['variance'], 20)} variance"
     axes.set_title(title, fontsize=10, parse_math=False, usetex=False)
     axes.legend(frameon=False)
@@ -93,13 +94,13 @@ def draw_curves(axes: Any, comparison: Comparison) -> None:
 
 
 def _few_steps(comparison: Comparison) -> float:
-    """Bits/dim of the DP stride at 8 steps, or at as many as there are."""
+    """Bits/dim of the DP stride at 8 steps, or at the nearest budget."""
     curve = comparison.curves[BEST]
     return curve[min(comparison.budgets, key=lambda K: abs(K - 8))][0]
 
 
 def draw_paths(axes: Any, schedules: ScheduleSet) -> None:
-    """The steps of some budgets, a row for each."""
+    """Draw the steps of some budgets, a row for each."""
     budgets = [budget for budget in PATH_BUDGETS if budget in schedules] or schedules.budgets[-1:]
     for row, budget in enumerate(budgets):
         times = schedules[budget].times

@@ -1,4 +1,4 @@
-"""Stage 8. The trade-off between bits/dim and the trajectory cost of each budget: front.json, and a figure of it."""
+"""Stage 8. The trade-off between bits/dim and trajectory cost for each budget: front.json, and its figure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARKERS = "osD^v*"
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A path that is the best of bits/dim + λ · trajectory cost for every λ from ``low`` to ``high`` (None: any above)."""
+    """A path that minimises bits/dim + λ · trajectory cost for every λ from ``low`` to ``high`` (None: no upper end)."""
 
     bpd: float
     heldout_bpd: float
@@ -30,29 +30,29 @@ class FrontPoint:
     steps: tuple[int, ...]
 
     def takes(self, weight: float) -> bool:
-        """Return whether it is the best for this λ."""
+        """Return whether it is the best path for this λ."""
         return self.low <= weight and (self.high is None or weight < self.high)
 
 
 @dataclass(frozen=True)
 class Front:
-    """Such paths of each budget, from the least bits/dim to the least trajectory cost; and the λ that was chosen."""
+    """These paths for each budget, from the least bits/dim to the least trajectory cost, and the chosen λ."""
 
     weight: float
     budgets: Mapping[int, tuple[FrontPoint, ...]]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The front as JSON values."""
         points = {str(K): [asdict(point) for point in points] for K, points in self.budgets.items()}
         return {"format": FORMAT, "lambda": self.weight, "front": points}
 
     def save(self, folder: str | Path, run: str | None = None) -> Path:
-        """Write front.json into ``folder``, with the name of the ``run`` if it has one."""
+        """Write front.json into ``folder``, with the id of the ``run`` if it has one."""
         return write_json(Path(folder) / NAME, self.to_dict() | ({} if run is None else {"run": run}))
 
     @classmethod
     def load(cls, path: str | Path) -> Front:
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         with document_of(path, FORMAT, "a trade-off that `dpstride find` wrote") as document:
             budgets = {
                 int(K): tuple(FrontPoint(**{**point, "steps": tuple(point["steps"])}) for point in points)
@@ -63,11 +63,11 @@ class Front:
             if not budgets or not all(budgets.values()):
                 raise ValueError("it has no budgets, or one without paths")
             if any(point.trajectory_cost < 0.0 for points in budgets.values() for point in points):
-                raise ValueError("a trajectory cost is below 0")
+                raise ValueError("a trajectory cost is negative")
         return front
 
     def draw(self, folder: str | Path) -> list[Path]:
-        """Write front.svg and front.png; the path of each budget that λ takes is filled."""
+        """Write front.svg and front.png; the best path of each budget for the chosen λ is a filled marker."""
         return save_figure(Path(folder) / "front", (6.4, 4.0), lambda figure: self._draw(figure.add_subplot()))
 
     def _draw(self, axes: Any) -> None:
@@ -78,9 +78,9 @@ class Front:
             for point in points:
                 if point.takes(self.weight):
                     axes.plot([point.trajectory_cost], [point.heldout_bpd], linestyle="none", **style)
-        axes.set_xlabel("trajectory cost: about the mean square distance from the teacher per dimension")
+        axes.set_xlabel("trajectory cost ≈ mean squared distance from the teacher per dimension")
         axes.set_xscale("log")
         axes.set_ylabel("bits/dim, held-out")
-        axes.set_title(f"What each budget can have; filled: λ = {self.weight:g}", fontsize=10)
+        axes.set_title(f"Trade-off of each budget; filled: λ = {self.weight:g}", fontsize=10)
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from ..runs.writing import atomic
 
-SIDE = 64  # pixels that the longer side of an image in a grid has at least half of
-GAP = 128  # grey between images, which neither a white nor a black page makes glare
+SIDE = 64  # pixels: in a grid, the longer side of an image has more than half as many
+GAP = 128  # grey between images, which suits white and black pages
 
 
 def save_samples(images: npt.NDArray[np.floating], path: str | Path, low: float = -1.0, high: float = 1.0) -> None:
-    """Write samples [n, C, H, W] in [low, high] as .png (a grid, tiny ones enlarged), .npy (as is), or .npz (uint8).
+    """Write samples [n, C, H, W] in [low, high] as .png (a grid, tiny ones enlarged), .npy (unchanged), or .npz (uint8).
 
-    Those of .npz have channels last. All or nothing: a kill leaves no half of a file.
+    Arrays in .npz have channels last. Files are written atomically.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -28,7 +28,7 @@ def save_samples(images: npt.NDArray[np.floating], path: str | Path, low: float 
 
 
 def check_drawable(shape: tuple[int, ...]) -> None:
-    """Only what can be seen can be drawn."""
+    """Raise unless the shape is that of images."""
     if len(shape) != 4 or shape[1] not in (1, 3):
         raise ValueError(f"Only images [n, 1 or 3, H, W] can be drawn, not {shape}. Write them as .npy.")
 
@@ -48,12 +48,12 @@ def _write(images: npt.NDArray[np.floating], file: IO[bytes], suffix: str, low: 
 
 
 def enlargement(size: tuple[int, ...]) -> int:
-    """Times that images of so many rows and columns are enlarged in a grid, each pixel a square, so that they can be seen."""
+    """Factor by which images of this height and width are enlarged in a grid, by repeating pixels."""
     return max(1, SIDE // max(size))
 
 
 def _grid(levels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Images in rows, as square as can be, with a gap of one pixel."""
+    """Images in rows, as square as possible, with a gap of one pixel."""
     n, channels, height, width = levels.shape
     columns = math.ceil(math.sqrt(n))
     rows = math.ceil(n / columns)

@@ -15,7 +15,7 @@ GREEN = "#009E73"
 
 
 def save_masked_figures(comparison: MaskedComparison, schedules: MaskedScheduleSet, folder: Path) -> list[Path]:
-    """Write bits_per_token and rounds, each as .svg and .png, into ``folder``; the paths written."""
+    """Write bits_per_token and rounds, each as .svg and .png, into ``folder``; return their paths."""
     return [
         *save_figure(
             folder / "bits_per_token", (6.4, 4.0), lambda figure: _draw_curves(figure.add_subplot(), comparison)

@@ -1,4 +1,4 @@
-"""Stage 8. The page of masked diffusion: its own document and main part, in the frame and with the scripts of every page."""
+"""Stage 8. The page of masked diffusion: its own document and main part, in the shared frame and with the shared scripts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CAVEAT = "Bits/token are those of tokens revealed in random order; for an order 
 
 @dataclass(frozen=True, eq=False)
 class SavedMasked:
-    """Results of one folder: schedules, the statistics that chose and that score them, and who made it."""
+    """Results of one folder: schedules, statistics for choosing and for scoring them, and the record of the run."""
 
     folder: Path
     schedules: MaskedScheduleSet
@@ -45,12 +45,12 @@ class SavedMasked:
 
     @classmethod
     def read(cls, folder: str | Path) -> SavedMasked:
-        """Everything that ``folder`` holds; scores are computed again from its statistics."""
+        """Everything in ``folder``; scores are recomputed from its statistics."""
         home = Path(folder)
         for name in ("schedules.json", "statistics.safetensors", "heldout.safetensors"):
             if not (home / name).is_file():
                 raise UnreadableFileError(
-                    f"{home}: holds no {name}. Name the folder that `dpstride find` wrote for a model of tokens (-o)."
+                    f"{home}: holds no {name}. Name the folder that `dpstride find` wrote for a masked diffusion model (-o)."
                 )
         schedules = MaskedScheduleSet.load(home / "schedules.json")
         choosing, heldout = (
@@ -67,22 +67,22 @@ class SavedMasked:
         return saved
 
     def check(self) -> None:
-        """Raise unless the files are of one run: schedules must be scored by the model that they were chosen for."""
+        """Raise unless all files are from one run: schedules must be scored by the model that they were chosen for."""
         again = "Run the command that wrote them again."
         made = self.schedules.provenance.get("model")
         fingerprints = [made.get("fingerprint") if isinstance(made, Mapping) else None]
         fingerprints += [statistics.model.get("fingerprint") for statistics in (self.choosing, self.heldout)]
         if len(set(map(str, fingerprints))) > 1:
             raise ValueError(
-                f"{self.folder}: its files are of different models, so they are of different runs. {again}"
+                f"{self.folder}: its files are of different models, so they are from different runs. {again}"
             )
         named = None if self.run is None else self.run.id
         if named is not None and self.schedules.provenance.get("run") not in (None, named):
-            raise ValueError(f"{self.folder}: schedules.json is of another run than run.json ({named}). {again}")
+            raise ValueError(f"{self.folder}: schedules.json is from another run than run.json ({named}). {again}")
 
 
 def _warnings(home: Path) -> tuple[str, ...]:
-    """Notes of the run, which no statistics can say again."""
+    """Notes of the run, which cannot be recomputed from statistics."""
     with suppress(UnreadableFileError):
         found = read_json_object(home / "comparison.json").get("warnings")
         return tuple(map(str, found)) if isinstance(found, list) else ()
@@ -90,7 +90,7 @@ def _warnings(home: Path) -> tuple[str, ...]:
 
 
 def write_masked_page(folder: str | Path, saved: SavedMasked | None = None) -> Path:
-    """Write report.html into a results folder of tokens, from what it holds; the path written."""
+    """Write report.html into a results folder of masked diffusion, from its contents; return its path."""
     found = saved or SavedMasked.read(folder)
     text = page_text(masked_document(found), found.comparison.sentence(), found.comparison.table(), LAYOUT)
     return write_text(Path(folder) / NAME, text)
@@ -143,7 +143,7 @@ def _masks(schedules: Sequence[MaskedSchedule], length: int) -> dict[str, Any]:
 
 
 def _other_paths(saved: SavedMasked, budgets: Sequence[int]) -> dict[str, Any]:
-    """Counts of the rules that fix them."""
+    """Counts of the rules with fixed numbers of tokens."""
     found = {}
     for name, rule in RULES.items():
         if name in saved.comparison.curves and not rule.by_times:
@@ -153,17 +153,17 @@ def _other_paths(saved: SavedMasked, budgets: Sequence[int]) -> dict[str, Any]:
 
 
 def _profile(heldout: MaskedStatistics) -> dict[str, Any]:
-    """Bits of a masked token at every count that was evaluated."""
+    """Bits of a masked token at every evaluated count."""
     counts = heldout.process.counts[1:] if heldout.evaluated is None else heldout.evaluated
     return {"counts": pack(counts, "u4"), "bits": pack(heldout.mean_nats[counts] / LN2, "f4")}
 
 
 def _facts(saved: SavedMasked) -> list[tuple[str, str]]:
-    """Facts that a reader asks for first: the model, the data, the samples used, the uncertainty."""
+    """The most important facts: model, data, samples used, uncertainty."""
     run, length, ids = saved.run, saved.schedules.length, _vocabulary(saved)
     data, heldout = (f" of {run.data}", f": {run.heldout}") if run else ("", "")
     found = saved.choosing.evaluated
-    counts = "" if found is None else f"; evaluated at {len(found)} of {length:,} counts, with lines between"
+    counts = "" if found is None else f"; evaluated at {len(found)} of {length:,} counts, linear between them"
     sizes = f"{length:,} tokens each" if saved.choosing.equal else f"up to {length:,} tokens"
     return [
         ("Model", f"{saved.comparison.model.get('name')}: masked diffusion" + (f", {ids:,} token ids" if ids else "")),

@@ -1,8 +1,8 @@
-"""Stage 8. Results in a notebook: a figure from ``.plot()``, a small table where an object is the last line of a cell.
+"""Stage 8. Results in a notebook: a figure from ``.plot()``, a small table if an object is the last line of a cell.
 
-`Schedule`, `ScheduleSet`, `Solution` and `Comparison` have methods of these names, which only call what is here. Figures
-are made without pyplot, so that nothing is drawn twice or kept; they show themselves. All text is escaped: names of
-models are others'.
+The methods of `Schedule`, `ScheduleSet`, `Solution` and `Comparison` only call these functions. Figures are made without
+pyplot, so nothing is drawn twice or kept open; they display themselves. All text is escaped, since names of models are
+foreign text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHOWN_STEPS = 24
 
 
 class ShownFigure(Figure):
-    """A matplotlib figure that a notebook shows also when pyplot was never imported."""
+    """A matplotlib figure that a notebook shows even if pyplot was never imported."""
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
@@ -50,7 +50,7 @@ def _figure(width: float, height: float) -> ShownFigure:
 
 
 def plot_schedule(schedule: Schedule) -> ShownFigure:
-    """The path on the noise axis: grid index above, log-SNR below, clean data on the left in both."""
+    """Plot the path on the noise axis: grid index above, log-SNR below, clean data on the left in both."""
     figure = _figure(7.2, 2.4)
     colour = STYLES.get(schedule.stride, STYLES[BEST])["color"]
     log_snr = schedule.process.log_snr
@@ -72,7 +72,7 @@ def plot_schedule(schedule: Schedule) -> ShownFigure:
 
 
 def plot_schedules(schedules: ScheduleSet) -> ShownFigure:
-    """Bits/dim that the choosing data predict against budget, and the steps of some budgets."""
+    """Plot bits/dim predicted by the choosing data against budget, and the steps of some budgets."""
     figure = _figure(9.6, 3.8)
     left, right = figure.subplots(1, 2)
     known = [(K, *schedules.entries[K][1:]) for K in schedules.budgets if schedules.entries[K][1] is not None]
@@ -87,7 +87,7 @@ def plot_schedules(schedules: ScheduleSet) -> ShownFigure:
 
 
 def plot_solution(solution: Solution) -> ShownFigure:
-    """Cost of the best path against budget, and the steps of some budgets."""
+    """Plot the cost of the best path against budget, and the steps of some budgets."""
     figure = _figure(9.6, 3.8)
     left, right = figure.subplots(1, 2)
     budgets = _solved(solution)
@@ -105,7 +105,7 @@ def plot_solution(solution: Solution) -> ShownFigure:
 
 
 def plot_comparison(comparison: Comparison) -> ShownFigure:
-    """Held-out bits/dim of three strides against budget."""
+    """Plot held-out bits/dim of three strides against budget."""
     figure = _figure(6.4, 4.0)
     draw_curves(figure.add_subplot(), comparison)
     return figure
@@ -136,7 +136,7 @@ def _draw_costs(
 
 
 def schedule_html(schedule: Schedule) -> str:
-    """HTML of a schedule: what it is, and its first steps."""
+    """HTML of a schedule: its properties, and its first steps."""
     steps = ", ".join(map(str, schedule.steps[:SHOWN_STEPS])) + (", …, 0" if len(schedule.steps) > SHOWN_STEPS else "")
     rows = [
         ("steps", str(schedule.budget)),
@@ -148,7 +148,7 @@ def schedule_html(schedule: Schedule) -> str:
 
 
 def schedules_html(schedules: ScheduleSet) -> str:
-    """Bits/dim of some budgets, and the best one."""
+    """HTML of schedules: bits/dim of some budgets, and the best one."""
     shown = _some(schedules.budgets)
     rows = [(str(K), _plus_minus(*schedules.entries[K][1:])) for K in shown]
     process = f"{schedules.process.name}, T = {schedules.process.T:,}"
@@ -157,7 +157,7 @@ def schedules_html(schedules: ScheduleSet) -> str:
 
 
 def solution_html(solution: Solution) -> str:
-    """Cost of some budgets, and the best one."""
+    """HTML of a solution: cost of some budgets, and the best one."""
     budgets = _some(_solved(solution))
     values, unit = _costs_of(solution, budgets)
     form = ".3f" if solution.scored else ".6g"
@@ -167,7 +167,7 @@ def solution_html(solution: Solution) -> str:
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """The held-out table and the answer."""
+    """HTML of a comparison: the held-out table and the answer."""
     from ..evaluate.purpose import caveat
     from .text import NAMES
 
@@ -184,7 +184,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], below: str = "") -> str:
-    """An HTML table, every text of it escaped."""
+    """An HTML table, with all text escaped."""
 
     def line(texts: Sequence[str], tag: str, scope: str) -> str:
         first, *others = (html.escape(printable(text)) for text in texts)
@@ -213,7 +213,7 @@ def _solved(solution: Solution) -> list[int]:
 
 
 def _costs_of(solution: Solution, budgets: Sequence[int]) -> tuple[list[float], str]:
-    """Bits/dim where paths have them, else costs, and the unit in words."""
+    """Bits/dim if paths have them, else costs, and the unit in words."""
     if solution.scored:
         return [solution.bpd(K) for K in budgets], "bits/dim"
     return [solution.cost(K) for K in budgets], solution.unit

@@ -1,4 +1,4 @@
-"""Stage 8. Files of a race to look at: distances against the number of steps, and samples from the same noises."""
+"""Stage 8. Figures of a race: distances against the number of steps, and samples from the same noise."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..reading.text import printable
 from .figures import save_figure
 from .images import save_samples
 
-OTHERS = ("#E69F00", "#56B4E9", "#CC79A7", "#F0E442")  # of schedules that have no colour of their own
+OTHERS = ("#E69F00", "#56B4E9", "#CC79A7", "#F0E442")  # for schedules without a colour of their own
 PICTURED = (OURS, EVEN, KARRAS)
 REAL = "samples_real.png"
 OTHER_WORDS = {OURS: "raced", DEFAULT_OBJECTIVE: "best for the ELBO", TRAJECTORY: "best for the trajectory"}
 
 
 def save_race(race: Race, folder: str | Path) -> list[Path]:
-    """Write distances.svg and .png, and grids of samples where they are images; the paths written."""
+    """Write distances.svg and .png, and sample grids if samples are images; return their paths."""
     target = Path(folder)
     files = save_figure(target / "distances", (8.2, 4.2), lambda figure: draw_distances(figure.add_subplot(), race))
     for (name, budget), images in race.finish.images.items():
@@ -44,7 +44,7 @@ def words_of(name: str) -> str:
 
 
 def draw_distances(axes: Any, race: Race) -> None:
-    """The distance of every schedule from real data at every number of steps that was measured for all."""
+    """Draw the distance of every schedule from real data at the numbers of steps that were measured for all."""
     budgets = [heat.budget for heat in race.heats]
     names = list(dict.fromkeys(name for name, _ in race.finish.entries))
     spare = iter(OTHERS)
@@ -70,7 +70,7 @@ def draw_distances(axes: Any, race: Race) -> None:
         axes.set_yscale("log")
     axes.set_xlabel(f"steps, with {printable(race.sampler, 60)}", parse_math=False)
     axes.set_ylabel(f"{printable(race.measure, 60)}{race.times} (bars: 95%)", parse_math=False)
-    # Beside the axes: so many names would hide the best curve, which is in no corner of its own.
+    # Beside the axes, since so many names would hide curves in any corner.
     legend = axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for text in legend.get_texts():
         text.set_parse_math(False)  # names of files may have dollars

@@ -1,4 +1,4 @@
-"""Stage 8. The page of a race: distances measured at the end, paths and the rules they are of, samples, how the race went."""
+"""Stage 8. The page of a race: final distances, paths and their rules, samples, and the rounds of the race."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LAYOUT = Layout("race.html", ("noise.js", "forms.js", "race.js"), ("race.css",),
 
 @dataclass(frozen=True, eq=False)
 class SavedRace:
-    """Results of one folder of `tune`, and who made it."""
+    """Results of one folder of `tune`, and the record of the run."""
 
     folder: Path
     race: Race
@@ -44,7 +44,7 @@ class SavedRace:
 
     @classmethod
     def read(cls, folder: str | Path) -> SavedRace:
-        """Everything that ``folder`` holds; files of different runs are refused."""
+        """Everything in ``folder``; files from different runs are refused."""
         home = Path(folder)
         for name in (SCHEDULES, RACE):
             if not (home / name).is_file():
@@ -55,7 +55,7 @@ class SavedRace:
         return saved
 
     def check(self) -> None:
-        """Raise unless the files are of one run: a page must not show one run's paths with another one's numbers."""
+        """Raise unless all files are from one run: a page must not show paths of one run with numbers of another."""
         found = {
             SCHEDULES: self.race.schedules.provenance.get("run"),
             RACE: read_json_object(self.folder / RACE).get("run"),
@@ -63,25 +63,25 @@ class SavedRace:
         named = found[SCHEDULES] if self.run is None else self.run.id
         if others := [name for name, run in found.items() if run != named]:
             raise ValueError(
-                f"{self.folder}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} of another run than "
+                f"{self.folder}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} from another run than "
                 f"{SCHEDULES if self.run is None else RECORD} ({named}). Run the command that wrote them again."
             )
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """Facts about the model, as the schedules have them."""
+        """Facts about the model, from the schedules."""
         return mapping(self.race.schedules.provenance.get("model"))
 
 
 def write_race_page(folder: str | Path, saved: SavedRace | None = None) -> Path:
-    """Write report.html into a folder of `tune`, from what it holds; the path written."""
+    """Write report.html into a folder of `tune`, from its contents; return its path."""
     found = saved or SavedRace.read(folder)
     text = page_text(race_document(found), found.race.answer, found.race.table(), LAYOUT)
     return write_text(Path(folder) / NAME, text)
 
 
 def race_document(saved: SavedRace) -> dict[str, Any]:
-    """Everything on the page, ready for JSON; distances are scaled as tables have them."""
+    """Everything on the page, ready for JSON; distances are scaled as in tables."""
     race, schedules, finish = saved.race, saved.race.schedules, saved.race.finish
     process, budgets = schedules.process, schedules.budgets
     names = list(dict.fromkeys(name for name, _ in finish.entries))
@@ -114,7 +114,7 @@ def race_document(saved: SavedRace) -> dict[str, Any]:
         "heats": [
             *(_heat(heat, race.scale, "") for heat in race.heats),
             *(_heat(heat, race.scale, "Reverse variances along the winner of ") for heat in race.variances),
-            *(_heat(heat, race.scale, "Polish of the winner of ") for heat in race.polished),
+            *(_heat(heat, race.scale, "Polishing the winner of ") for heat in race.polished),
         ],
         "spent": [[SPENT.get(part, printable(part, TEXT)), count] for part, count in race.evaluations.items()],
         "facts": told(_facts(saved)),
@@ -131,7 +131,7 @@ SPENT = {"race": "the race", "finish": "the final measurement"}
 
 
 def _stride_paths(process: ForwardProcess, name: str, budgets: Sequence[int]) -> dict[str, Any]:
-    """Paths of a hand-made stride; empty where the grid has no room for so many different steps."""
+    """Paths of a hand-made stride; empty where the grid has too few points."""
     found = []
     for K in budgets:
         path: Sequence[int] = ()
@@ -142,7 +142,7 @@ def _stride_paths(process: ForwardProcess, name: str, budgets: Sequence[int]) ->
 
 
 def _rule(race: Race, budget: int) -> dict[str, str]:
-    """The rule that a path is of, and how it came to it."""
+    """The rule of a path, and how it was chosen."""
     rules = mapping(race.schedules.provenance.get("race"))
     rule = rules.get(str(budget), "unknown")
     raced = [heat.budget for heat in race.heats]
@@ -154,7 +154,7 @@ def _rule(race: Race, budget: int) -> dict[str, str]:
         how = f"It won the race of {nearest} steps; {budget} steps did not race."
     else:
         below, above = [K for K in raced if budget > K][-1:], [K for K in raced if budget < K][:1]
-        how = f"{budget} steps did not race: this follows from what won at {' and '.join(map(str, below + above))}."
+        how = f"{budget} steps did not race: this follows from the winners at {' and '.join(map(str, below + above))} steps."
     return {"rule": printable(rule, TEXT), "how": how}
 
 
@@ -162,7 +162,7 @@ def _rule(race: Race, budget: int) -> dict[str, str]:
 
 
 def _styles(names: Sequence[str]) -> Iterator[str]:
-    """Classes of the style sheet: those of every page where it has one, else the next of its own."""
+    """Classes of the style sheet: a shared one if the schedule has one, else the next of race.css."""
     others = 0
     for name in names:
         if name == OURS:
@@ -187,7 +187,7 @@ def _point(entry: Entry, scale: float) -> dict[str, Any]:
 
 
 def _heat(heat: Heat, scale: float, of: str) -> dict[str, Any]:
-    """One race: every candidate with its distances of all rounds that it was in, the farthest-come first."""
+    """One heat: every candidate with its distances in all its rounds, the one that got furthest first."""
     order = {name: i for i, each in enumerate(heat.rounds) for name in each.distances}  # its last round
 
     def place(name: str) -> tuple[int, float]:
@@ -217,7 +217,7 @@ def _heat(heat: Heat, scale: float, of: str) -> dict[str, Any]:
 
 
 def _pictures(saved: SavedRace) -> dict[str, Any]:
-    """Grids of real data and of the reference, and by measured number of steps those of the schedules shown."""
+    """Grids of real data and of the reference, and for every measured number of steps those of the schedules shown."""
     folder, many = saved.folder, saved.race.finish.reference.budget
     common = [
         grid_picture(folder / REAL, "real data"),
@@ -237,21 +237,21 @@ def _pictures(saved: SavedRace) -> dict[str, Any]:
 def _caveat(race: Race) -> str:
     margin = f"{race.scale * race.finish.margin:.3g}"
     return printable(
-        f"Measured with {race.sampler}; another sampler may want other steps. As close as the reference means that the upper "
+        f"Measured with {race.sampler}; another sampler may need other steps. “As close as the reference” means that the upper "
         f"end of the 95% interval of the paired difference lies below {margin}.",
         2 * TEXT,
     )
 
 
 def _facts(saved: SavedRace) -> list[tuple[str, str]]:
-    """Facts that a reader asks for first: the model, the sampler, what was measured and on what."""
+    """The most important facts: model, sampler, measure, real data."""
     race, run, model, process = saved.race, saved.run, saved.model, saved.race.schedules.process
     variance = race.schedules.options.get("variance")
     predicts = f", predicts {model['predicts']}" if "predicts" in model else ""
     return [
         ("Model", f"{model.get('name')}: {process.name}, T = {process.T:,}{predicts}"),
         ("Sampler", race.sampler + (f", {variance} variance, which was raced too" if race.variances else "")),
-        ("Measured by", f"{race.measure}{race.times}, {race.finish.samples:,} samples a path"),
+        ("Measured by", f"{race.measure}{race.times}, {race.finish.samples:,} samples per path"),
         ("Real data", "?" if run is None else f"{run.data} (race); {run.heldout} (final measurement)"),
     ]
 

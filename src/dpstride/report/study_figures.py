@@ -1,6 +1,6 @@
 """Stage 8. Figures of a study: curves, paths, samples, distances, ablation, and distance against bits/dim.
 
-Drawn from results.json, schedules.json and the images that the streams kept; nothing is computed here.
+Drawn from results.json, schedules.json and the images saved with the features; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tables import kernel_name, name_of
 
 MARKERS = {name: strides.find(name).marker for name in COMPARED_STRIDES} | {BEST: "o", ALL: "*"}
 ALL_STYLE = {"color": "#000000", "label": "all steps"}
-# One hue from light to dark: budgets have an order. All are told apart in grey, too.
+# One hue from light to dark, since budgets have an order; distinguishable in grey, too.
 BUDGET_COLOURS = ("#b9dbe8", "#8bbdd9", "#5a9bc5", "#3277ab", "#18548a", "#08306b")
 REAL = "real images"
 Images = npt.NDArray[np.uint8]
@@ -34,9 +34,9 @@ Images = npt.NDArray[np.uint8]
 def save_study_figures(
     results: StudyResults, schedules: ScheduleSet, folder: str | Path, features: Path | None = None
 ) -> list[Path]:
-    """Write every figure as .svg and .png into ``folder``/figures; the paths written.
+    """Write every figure as .svg and .png into ``folder``/figures; return their paths.
 
-    Samples are those in ``features``, which stands in the folder unless given.
+    Samples are read from ``features``, by default the subfolder of that name.
     """
     target = Path(folder) / "figures"
     written = save_figures(results.comparison, schedules, target)
@@ -58,7 +58,7 @@ def save_study_figures(
 
 
 def sample_rows(results: StudyResults, features: Path) -> list[tuple[str, Images]]:
-    """Named rows of images: real ones, then the strides of each budget from the same seeds, then all steps."""
+    """Named rows of images: real images, the strides of each budget from the same seeds, and all steps."""
     from ..evaluate.stream import load_features
 
     def row(name: str, file: str) -> list[tuple[str, Images]]:
@@ -81,7 +81,7 @@ def _grid_size(rows: list[tuple[str, Images]]) -> tuple[float, float]:
 
 
 def _composed(rows: list[tuple[str, Images]]) -> tuple[Images, list[float]]:
-    """All rows as one white canvas [H, W, C], with a gap between budgets, and where the middle of each row is."""
+    """All rows on one white canvas [H, W, C] with gaps between budgets, and the centre line of each row."""
     channels, height, width = rows[-1][1].shape[1:]
     gap = max(1, height // 14)
     blocks, middles, top = [], [], 0
@@ -161,7 +161,7 @@ def _draw_distance(
             capsize=2,
             **style,
         )
-    for each in (each for each in results.distances if each not in shown):  # biased, so apart from the lines
+    for each in (each for each in results.distances if each not in shown):  # biased, so not joined to the lines
         axes.plot(each.budget, value(each), MARKERS[ALL], markersize=10, **_apart(each))
     measured = [value(each) for each in results.distances]
     if results.floor is not None:
@@ -189,7 +189,7 @@ def _apart(each: Distance) -> dict[str, Any]:
 
 
 def _scale(axes: Any, measured: list[float]) -> None:
-    """Logarithmic, with plain numbers at 1, 2 and 5, where distances span more than a decade."""
+    """Make the axis logarithmic, with plain numbers at 1, 2 and 5, if distances span more than a decade."""
     if min(measured) <= 0.0 or max(measured) <= 10.0 * min(measured):
         return
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -221,7 +221,7 @@ def _draw_agreement(figure: Any, results: StudyResults) -> None:
             **style if found[0] in results.comparable else _apart(found[0]),
         )
         for i, each in enumerate(found if stride != ALL else ()):
-            place = (5, 4 if i % 2 == 0 else -9)  # above and below in turn, where points are close
+            place = (5, 4 if i % 2 == 0 else -9)  # alternately above and below, since points may be close
             axes.annotate(
                 str(each.budget), (each.bpd, each.frechet), xytext=place, textcoords="offset points", fontsize=7,
                 color=style["color"],
@@ -249,7 +249,7 @@ def _draw_ablation(figure: Any, results: StudyResults) -> None:
     for i, (budget, colour) in enumerate(zip(ablation.budgets, colours, strict=False)):
         excess = [ablation.excess(size, budget) for size in sizes]
         means = [float(np.mean(each)) for each in excess]
-        # Side by side, so that spreads can be told apart.
+        # Side by side, so that spreads can be distinguished.
         at = [size * 1.035 ** (i - len(ablation.budgets) / 2) for size in sizes]
         spread = [
             [mean - min(each) for mean, each in zip(means, excess, strict=True)],

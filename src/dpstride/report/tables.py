@@ -1,4 +1,4 @@
-"""Stage 8. Tables of a study as text, Markdown and LaTeX: one table, three ways to write it down."""
+"""Stage 8. Tables of a study as text, Markdown and LaTeX: one table, three formats."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..runs.writing import write_text
 from ..study.results import Distance, StudyResults
 from .text import NAMES
 
-LARGE = 1e6  # from which numbers are written with a power of ten
+LARGE = 1e6  # from here on numbers are written with a power of ten
 Cell = str | tuple[float, float] | None  # text, or a number with its standard error
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the heads of columns (the first is of the row names), rows, and how many digits numbers have."""
+    """A title, column heads (the first above the row names), rows, and the number of decimals."""
 
     title: str
     columns: tuple[str, ...]
@@ -27,7 +27,7 @@ class Table:
     digits: int = 3
 
     def text(self) -> str:
-        """For a terminal."""
+        """The table for a terminal."""
         cells = [[name, *(self._written(cell, " ± ") for cell in row)] for name, row in self.rows]
         grid = [list(self.columns), *cells]
         widths = [max(len(line[i]) for line in grid) for i in range(len(self.columns))]
@@ -39,14 +39,14 @@ class Table:
         return "\n".join([self.title, "", *lines]) + "\n"
 
     def markdown(self) -> str:
-        """For a page."""
+        """The table as Markdown."""
         lines = ["| " + " | ".join(self.columns) + " |", "|---|" + "---:|" * (len(self.columns) - 1)]
         for name, row in self.rows:
             lines.append(f"| {name} | " + " | ".join(self._written(cell, " ± ") for cell in row) + " |")
         return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
 
     def latex(self) -> str:
-        """For a paper; needs the package booktabs."""
+        """The table as LaTeX; needs the package booktabs."""
         lines = [
             r"\begin{table}",
             r"\centering",
@@ -110,7 +110,7 @@ def kernel_table(results: StudyResults) -> Table:
 
 
 def kernel_name(results: StudyResults) -> str:
-    """KID on the FID's features, and a plain kernel distance on any other."""
+    """The name of the kernel distance: KID on the features of FID, else with the name of the features."""
     if results.distance_name == "FID":
         return "KID"
     if "Fréchet" in results.distance_name:
@@ -151,7 +151,7 @@ def _distance_table(results: StudyResults, name: str, values: dict[Distance, tup
 
 
 def ablation_table(results: StudyResults) -> Table:
-    """Held-out bits/dim above the schedule of all samples, by number of samples: mean and spread over experiments."""
+    """Held-out bits/dim above the schedule of all samples, by number of samples: mean and spread over draws."""
     ablation = results.ablation
     assert ablation is not None
     rows = []
@@ -167,7 +167,7 @@ def ablation_table(results: StudyResults) -> Table:
 
 
 def name_of(results: StudyResults) -> str:
-    """The model's name, as it may be shown."""
+    """The model's name, safe to show."""
     return printable(str(results.model["name"]), 60)
 
 
@@ -189,7 +189,7 @@ def _escape(text: str) -> str:
 
 
 def save_tables(results: StudyResults, folder: str | Path) -> list[Path]:
-    """Write tables.txt, tables.md and tables.tex, with the notes in the first two; the paths written."""
+    """Write tables.txt, tables.md and tables.tex, with the notes in the first two; return their paths."""
     tables = study_tables(results)
     remarks = [*([results.sentence] if results.sentence else []), *results.notes]
     written = []

@@ -10,7 +10,7 @@ NAMES = {name: strides.find(name).words for name in COMPARED_STRIDES} | {BEST: "
 
 
 def comparison_table(comparison: Comparison, budgets: list[int] | None = None) -> str:
-    """Held-out bits/dim by budget, one line per stride with its standard errors below, and interpolation's part of them."""
+    """Held-out bits/dim by budget: a line per stride, its standard errors below, and the share due to interpolation."""
     columns = budgets or comparison.table_budgets
     names = [str(budget) for budget in columns]
     if columns[-1] == comparison.T:

@@ -1,7 +1,9 @@
-"""The paper's experimental section for any model, at the level of the pipeline: it uses the stages and is used by none.
+"""The paper's experimental section for any model, at the level of the pipeline: it uses the stages, and no stage uses it.
 
-plan.py      what will be drawn and evaluated, and how long that takes
-run.py       the experiments, each resumed where it stopped
-results.py   what they found, as JSON
-agreement.py whether bits/dim and a distance tell the same story
+plan.py      samples and network evaluations, known in advance
+run.py       the experiments, each of which can be resumed
+features.py  the choice of features by name
+distances.py distances of samples from real images
+results.py   the results, as JSON
+agreement.py agreement of bits/dim with a distance
 """

@@ -1,4 +1,4 @@
-"""Agreement of bits/dim with a distance between images; the paper found that they need not."""
+"""Agreement of bits/dim with a distance between images; the paper found that they need not agree."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-AGREE, DISAGREE = 0.7, 0.3  # rank correlations from which, and up to which, the words are used
+AGREE, DISAGREE = 0.7, 0.3  # rank correlations: at least AGREE is called agreement, at most DISAGREE disagreement
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Spearman's rank correlation over all points, and how often the two agree between strides of one budget."""
+    """Spearman's rank correlation over all points, and the number of pairs of one budget in the same order."""
 
     correlation: float
     points: int

@@ -1,4 +1,4 @@
-"""The work that a study will do, known before anything long starts."""
+"""The plan of a study: its work is known before anything long starts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ GRID_BUDGETS = (32, 64, 128, 256)
 GRID_IMAGES = 10  # of each stride and budget
 SAMPLES = 1000
 CHOOSING, HELDOUT = 512, 256
-TIMES = 256  # about so many t are evaluated on the samples that choose; of others statistics are filled in
-LONG = 1000  # steps above which fewer samples are drawn along all of them
-ALL = "all"  # the path of every step, on which all strides agree
+TIMES = 256  # approximate number of times evaluated on the choosing samples; statistics are interpolated between them
+LONG = 1000  # T above which fewer samples are drawn along all steps
+ALL = "all"  # the path of every step, the same for all strides
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Point:
 
     @property
     def scored(self) -> bool:
-        """Return whether its distance is taken."""
+        """Return whether its distance is measured."""
         return self.measured > 0
 
     @property
@@ -44,13 +44,13 @@ class Point:
 
     @property
     def name(self) -> str:
-        """For files and messages."""
+        """Its name in files and messages."""
         return f"{self.stride}-{self.budget}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that the network will be asked."""
+    """All work of the network."""
 
     points: tuple[Point, ...]
     choosing: int  # samples
@@ -69,11 +69,11 @@ class Plan:
         return sum(point.evaluations for point in self.points)
 
     def lines(self) -> list[str]:
-        """In words."""
+        """The plan in words."""
         scored = [point for point in self.points if point.scored]
         times = "every time"
         if self.choosing_times < self.T:
-            times = f"{self.choosing_times:,} of {self.T:,} times, filled in between"
+            times = f"{self.choosing_times:,} of {self.T:,} times, interpolated between them"
         lines = [
             f"Choose   {self.choosing:,} samples at {times}: {self.choosing * self.choosing_times:,} network evaluations",
             f"Score    {self.heldout:,} held-out samples at every time: {self.heldout * self.T:,}",
@@ -86,7 +86,7 @@ class Plan:
         if others := [point for point in self.points if not point.scored]:
             budgets = ", ".join(str(budget) for budget in sorted({point.budget for point in others}))
             count = sum(point.evaluations for point in others)
-            lines.append(f"Sample   {others[0].samples} to look at, of each path of {budgets} steps: {count:,}")
+            lines.append(f"Sample   {others[0].samples} for display, along each path of {budgets} steps: {count:,}")
         return lines
 
 
@@ -103,21 +103,21 @@ def make_plan(
 ) -> Plan:
     """The samples to draw: every stride at every budget, and all steps once, cheapest first.
 
-    ``all_samples`` defaults to ``samples`` for up to 1,000 steps and to as many fewer as there are more steps, because a
-    sample of all steps costs T evaluations. ``budgets`` default to 8 … 128. Without features nothing is ``scored``, and
-    samples that are no images are not ``drawn``.
+    ``all_samples`` defaults to ``samples`` for up to 1,000 steps and to proportionally fewer for more, because a sample along
+    all steps costs T evaluations. ``budgets`` default to 8 … 128. Without features nothing is ``scored``, and samples that are
+    not images are not ``drawn``.
     """
     T = process.T
     if wrong := [budget for budget in budgets or () if budget < 1]:
         raise ValueError(f"Budgets must be at least 1 step, not {wrong[0]}.")
     if wrong := [budget for budget in budgets or () if budget > T]:
-        raise ValueError(f"No path has more than T = {T} steps, so none has {wrong[0]}. Ask for smaller budgets.")
+        raise ValueError(f"No path has more than T = {T} steps, so none has {wrong[0]}. Choose smaller budgets.")
     if samples < 2:
         raise ValueError(f"A distance needs at least 2 samples, not {samples}.")
     if all_samples is not None and all_samples > samples:
         raise ValueError(
-            f"All steps are to be sampled {all_samples} times, the strides {samples} times: a Fréchet distance of more "
-            "samples is smaller for that alone. Give as many samples or fewer for all steps."
+            f"All steps cannot have more samples ({all_samples}) than the strides ({samples}): a Fréchet distance gets smaller "
+            "with more samples alone. Give at most as many samples for all steps."
         )
     most = max(2, round(samples * min(1.0, LONG / T))) if all_samples is None else all_samples
     wanted = usual_budgets(T, DISTANCE_BUDGETS) if budgets is None else {int(budget) for budget in budgets} - {T}
@@ -135,18 +135,18 @@ def make_plan(
 
 
 def grid_budgets(T: int) -> list[int]:
-    """Whose samples are shown side by side."""
+    """Budgets whose samples are shown side by side."""
     return usual_budgets(T, GRID_BUDGETS if GRID_BUDGETS[0] < T else TABLE_BUDGETS)
 
 
 def choosing_steps(process: ForwardProcess, times: int = TIMES) -> list[int]:
-    """At most about ``times`` grid indices, even in log-SNR (where statistics are smooth), the ends included."""
+    """At most about ``times`` grid indices, even in log-SNR (in which statistics are smooth), including both ends."""
     if times >= process.T:
         return list(range(1, process.T + 1))
     snr = (process.f[1:] / process.g[1:]) ** 2
     position = -np.log(np.maximum(snr, 1e-8))
     even = np.searchsorted(position, np.linspace(position[0], position[-1], times)) + 1
-    # Some of those fall on one index where the grid is coarse; the rest of the budget goes evenly over the grid.
+    # Some of them share an index where the grid is coarse; the others are spread evenly over the grid.
     found = set(np.minimum(even, process.T).tolist())
     spare = times - len(found)
     found |= set(np.linspace(1, process.T, max(spare, 2)).round().astype(int).tolist())
@@ -155,5 +155,5 @@ def choosing_steps(process: ForwardProcess, times: int = TIMES) -> list[int]:
 
 def schedule_of(point: Point, schedules: ScheduleSet) -> Schedule:
     """The path of a point, with the options and fitted numbers of the DP schedules."""
-    # All steps are those of any hand-made stride.
+    # Every stride of T steps takes all steps.
     return beside(schedules, COMPARED_STRIDES[0] if point.stride == ALL else point.stride, point.budget)

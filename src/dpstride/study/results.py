@@ -19,12 +19,12 @@ from .agreement import Agreement
 from .plan import ALL
 
 FORMAT = "dpstride-study-1"
-DIGITS = 6  # significant: those beyond are noise, since standard errors are in the third
+DIGITS = 6  # significant digits; further ones are noise, since standard errors are in the third
 
 
 @dataclass(frozen=True)
 class Distance:
-    """Distance of one path's samples from real images; ``samples`` is always said with the number."""
+    """Distance of one path's samples from real images, with the number of ``samples``, on which it depends."""
 
     stride: str
     budget: int
@@ -38,11 +38,11 @@ class Distance:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Everything that tables and figures of a study are made of, except the sample images.
+    """Everything that tables and figures of a study need, except the sample images.
 
-    ``curves[stride][budget]`` are held-out bits/dim with standard errors at every budget, ``paths[budget]`` the times that
-    the DP stride visits. ``features`` describes the extractor of ``distances``, None when none was used; ``floor`` is the
-    distance of real held-out images, which no samples can be expected to beat.
+    ``curves[stride][budget]`` are held-out bits/dim with standard errors, ``paths[budget]`` the times that the DP stride
+    visits. ``features`` describes the extractor of ``distances``, or is None without one; ``floor`` is the distance of real
+    held-out images, which no samples can be expected to beat.
     """
 
     model: Mapping[str, Any]
@@ -59,7 +59,7 @@ class StudyResults:
     agreement: Agreement | None = None
     notes: tuple[str, ...] = ()
     version: str = field(default=__version__)
-    run: str | None = None  # name of the run, which all files of one run carry
+    run: str | None = None  # id of the run, the same in all its files
 
     @property
     def T(self) -> int:
@@ -68,7 +68,7 @@ class StudyResults:
 
     @property
     def comparison(self) -> Comparison:
-        """The curves as the rest of the package knows them."""
+        """The curves as a `Comparison`."""
         return Comparison(
             T=self.T,
             curves=self.curves,
@@ -97,53 +97,53 @@ class StudyResults:
         return None if self.agreement is None else self.agreement.sentence(f"the {self.distance_name}")
 
     def check(self) -> None:
-        """Raise unless it has what tables and figures rely on; only a damaged file has not."""
+        """Raise if something that tables and figures need is missing, as in a damaged file."""
         self.comparison.check()
         for name, kind in (("variance", str), ("decoder", str)):
             if not isinstance(self.options.get(name), kind):
                 raise ValueError(f"options has no {name}")
         for part in ("choosing", "heldout"):
             if not all(isinstance(self.data[part][name], int) for name in ("samples", "seed")):
-                raise ValueError(f"data does not say samples and seed of {part}")
+                raise ValueError(f"data lacks samples or seed of {part}")
         if self.distances and not (
             isinstance(self.settings.get("sampler"), str) and isinstance(self.data["reference"]["images"], int)
         ):
             raise ValueError("there are distances, but neither a sampler nor real images")
         if self.features is not None and not isinstance(self.features.get("distance"), str):
-            raise ValueError("features do not say what their distance is called")
+            raise ValueError("features lack the name of their distance")
         if (table := self.ablation) is not None and (
             len(table.bpd) != len(table.sizes)
             or not all(size and all(len(repeat) == len(table.budgets) for repeat in size) for size in table.bpd)
         ):
-            raise ValueError("the ablation has not as many numbers as sizes and budgets")
+            raise ValueError("the ablation does not have one number per size and budget")
         if any(not 1 <= each.budget <= self.T for each in self.distances):
-            raise ValueError(f"a distance is of a budget outside 1 … {self.T}")
+            raise ValueError(f"a distance has a budget outside 1 … {self.T}")
 
     @property
     def comparable(self) -> tuple[Distance, ...]:
-        """Distances of as many samples as those of strides; a Fréchet distance of fewer is larger for that alone."""
+        """Distances with as many samples as those of strides; with fewer, a Fréchet distance is biased upwards."""
         return tuple(each for each in self.distances if each.samples == self.usual_samples)
 
     @property
     def usual_samples(self) -> int:
-        """Budgets at which strides are measured, and all steps if they are few."""
+        """Number of samples of the distances of strides, or of all distances if there are none of strides."""
         counts = [each.samples for each in self.distances if each.stride != ALL]
         return max(counts or [each.samples for each in self.distances], default=0)
 
     def distance_at(self, stride: str, budget: int) -> Distance | None:
-        """The distance of a stride at a budget; at all steps every stride has the same."""
+        """The distance of a stride at a budget; at T steps all strides have the same."""
         wanted = {stride, ALL} if budget == self.T else {stride}
         return next((each for each in self.distances if each.stride in wanted and each.budget == budget), None)
 
     def save(self, path: str | Path) -> None:
-        """Write as JSON, numbers to six digits."""
+        """Write as JSON, with six significant digits."""
         document = asdict(self)
         document["curves"] = {stride: _columns(curve) for stride, curve in self.curves.items()}
         write_text(path, _text(without_nan({"format": FORMAT, **document}, DIGITS)))
 
     @classmethod
     def load(cls, path: str | Path) -> StudyResults:
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         with document_of(path, FORMAT, "results that `dpstride study` wrote") as document:
             document["curves"] = {
                 stride: {
@@ -190,7 +190,7 @@ def _ablation(document: dict[str, Any]) -> Ablation:
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    """JSON with a line for each entry, so that the file is small and its differences can be read."""
+    """JSON with a line per entry, so that files are small and diffs are readable."""
 
     def lines(value: Any) -> str:
         if not isinstance(value, list) or not value or not isinstance(value[0], dict):

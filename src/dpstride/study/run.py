@@ -1,4 +1,4 @@
-"""The experiments of a study, in the paper's order; each leaves a file, and finds what an earlier run left."""
+"""The experiments of a study, in the paper's order; each writes a file and resumes from that of an earlier run."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from ..statistics.artefact import Statistics
 from ..statistics.data import Samples
 from ..statistics.estimate import estimate_samples
 from .agreement import agree
+from .distances import DistanceMeter
 from .plan import ALL, Plan, Point, choosing_steps, schedule_of
 from .results import Distance, StudyResults
-from .ruler import Ruler
 
 PATH_BUDGETS = (2, 4, 8, 16, 32, 64, 128, 256)
 KEEP = 64  # images of each path
@@ -46,27 +46,27 @@ KEEP = 64  # images of each path
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A model, its data and what is asked of them.
+    """A model, its data, and the settings of the experiments.
 
     Args:
         denoiser: the model.
-        choosing: samples that choose the paths.
-        scoring: held-out samples that score them.
-        plan: from `make_plan`.
-        extractor: what gives the features of distances, or None for no distances.
-        reference: real images, uint8 [n, C, H, W], from which distances are taken; the training images in the paper.
+        choosing: samples for choosing the paths.
+        scoring: held-out samples for scoring them.
+        plan: result of `make_plan`.
+        extractor: feature extractor for distances; None for no distances.
+        reference: real images, uint8 [n, C, H, W], to measure distances from; the training images in the paper.
         heldout_images: other real images, for the distance that perfect samples would have.
-        decode: samples → images in [−1, 1], None where they are images in the data's range.
-        variance: reverse variance of costs and of ancestral samples; None is the model's own.
-        decoder: of the costs.
-        sampler: that of `sample`.
-        eta: noise of DDIM.
-        seed: names all noise.
+        decode: function from samples to images in [−1, 1]; None if they are images in the data's range.
+        variance: reverse variance of costs and of ancestral samples; the model's own when None.
+        decoder: decoder of the costs.
+        sampler: sampler, as for `sample`.
+        eta: noise scale η of DDIM.
+        seed: random seed for all noise.
         batch_size: samples per network pass.
-        skip_nonfinite: leave out samples of the data for which the network gives NaN or infinity, and say how many.
-        names: how data are called in the results.
-        notes: what else a reader of the results must know.
-        run_id: name of the run, for every result to carry.
+        skip_nonfinite: leave out data samples for which the network gives NaN or infinity, and report how many.
+        names: names of the data in the results.
+        notes: further caveats for the results.
+        run_id: id of the run, stored in all results.
     """
 
     denoiser: Denoiser
@@ -91,7 +91,7 @@ class Study:
     def run(
         self, folder: str | Path, say: Callable[[str], None] = lambda text: None, progress: bool = True
     ) -> StudyResults | None:
-        """Do, or go on with, every experiment in ``folder`` and write results.json; None in helping processes."""
+        """Run or resume every experiment in ``folder`` and write results.json; None outside the main process."""
         output = Path(folder)
         main = current().main
         if main:
@@ -149,7 +149,7 @@ class Study:
         scored = [(each.budget, each.bpd, each.frechet) for each in results.comparable if each.bpd is not None]
         results = replace(results, agreement=agree(scored) if scored else None)
         results.save(output / "results.json")
-        return StudyResults.load(output / "results.json")  # to six digits, as whoever reads the file has them
+        return StudyResults.load(output / "results.json")  # with six digits, as in the file
 
     def _estimate(self, path: Path, data: Samples, seed: int, progress: bool, say: Callable[[str], None]) -> Statistics:
         indices = choosing_steps(self.denoiser.process) if data is self.choosing else None
@@ -171,7 +171,7 @@ class Study:
 
     @property
     def few(self) -> list[str]:
-        """Warn of numbers of images at which a Fréchet distance says little; known before anything is drawn."""
+        """Warnings about numbers of images at which a Fréchet distance says little, known before anything is drawn."""
         if self.extractor is None or self.reference is None:
             return []
         dimension = self.extractor.dimension
@@ -195,23 +195,23 @@ class Study:
         progress: bool,
         say: Callable[[str], None],
     ) -> tuple[list[Distance], Distance | None]:
-        """Draw every point's samples and measure those that are to be measured, so that no two sets are in memory."""
-        ruler = floor = None
+        """Draw the samples of every point and measure those of scored points, with one set in memory at a time."""
+        meter = floor = None
         reference = self._real(self.reference, folder / "reference.safetensors", progress)
         if self.extractor is not None:
             heldout = self._real(self.heldout_images, folder / "heldout.safetensors", progress)
-            ruler = None if reference is None else Ruler(reference.features, folder / "distances.json")
-            if ruler is not None and heldout is not None and len(heldout.features) > 1:
-                floor = ruler.measure(heldout.features, "real", 0)
+            meter = None if reference is None else DistanceMeter(reference.features, folder / "distances.json")
+            if meter is not None and heldout is not None and len(heldout.features) > 1:
+                floor = meter.measure(heldout.features, "real", 0)
         distances = []
         evaluations, options = self.plan.sampling_evaluations, {"unit_scale": True, "smoothing": 0.05}
         with progress_bar(evaluations, "sample", "evaluation", progress, **options) as bar:
             for point in self.plan.points:
                 start, made = time.monotonic(), _Count(bar)
                 found = self._draw(point, schedules, folder, made)
-                bar.update(point.evaluations - made.total)  # what was there already
-                if ruler is not None and found is not None and point.scored:
-                    measured = ruler.measure(found.features[: point.measured], point.stride, point.budget)
+                bar.update(point.evaluations - made.total)  # cached samples
+                if meter is not None and found is not None and point.scored:
+                    measured = meter.measure(found.features[: point.measured], point.stride, point.budget)
                     curve = comparison.curves[BEST if point.stride == ALL else point.stride]
                     bpd, error = curve.get(point.budget, (None, None))
                     distances.append(replace(measured, bpd=bpd, bpd_standard_error=error))
@@ -222,7 +222,7 @@ class Study:
         return sorted(distances, key=lambda each: (each.budget, order.index(each.stride))), floor
 
     def _real(self, images: Tensor | None, path: Path, progress: bool) -> ImageFeatures | None:
-        """Features of real images; where none are asked for, some images to look at."""
+        """Features of real images; without an extractor, some images for display."""
         if images is None:
             return None
         if self.extractor is None:
@@ -237,12 +237,12 @@ class Study:
 
     @property
     def _pictures(self) -> Pictures:
-        """Images have the range of the data, or what decoders give."""
+        """The conversion of samples to images, from the range of the data or of the decoder's output."""
         data_range = self.choosing.data_range
         return Pictures(KEEP, self.decode, (data_range.low, data_range.high) if self.decode is None else (-1.0, 1.0))
 
     def _check(self, folder: Path, schedules: ScheduleSet) -> None:
-        """Refuse a folder with samples of other work before anything in it is written anew."""
+        """Refuse a folder with samples of other work before anything in it is overwritten."""
         conditioning = Conditioning.of(self.choosing, 1)
         for point in self.plan.points:
             if (path := folder / f"{point.name}.safetensors").is_file():
@@ -265,7 +265,7 @@ class Study:
 
 
 class _Count:
-    """Moves a progress bar on, and knows by how much (a bar that is not shown does not)."""
+    """Advances a progress bar and counts by how much, since a hidden bar does not."""
 
     def __init__(self, bar: Any) -> None:
         self.bar, self.total = bar, 0
@@ -276,5 +276,5 @@ class _Count:
 
 
 def no_features() -> FeatureExtractor:
-    """For samples that are only looked at."""
+    """An extractor for samples that are only displayed."""
     return FeatureExtractor("none", "no distance", 1, "none", function=lambda images: torch.zeros(len(images), 1))

@@ -1,4 +1,4 @@
-"""One file from which training goes on exactly: everything that the next step depends on, written atomically."""
+"""One file from which training resumes exactly: everything that the next step depends on, written atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..runs.writing import atomic
 
 FORMAT = "dpstride-training-1"
 FILE = "checkpoint.pt"
-# What a run goes on from, and the kind of each; the tensors are compared with the network's when they are loaded.
+# Parts of a checkpoint and their types; tensors are compared with those of the network when they are loaded.
 PARTS: dict[str, type | tuple[type, ...]] = {
     "settings": dict,
     "step": int,
@@ -28,31 +28,31 @@ PARTS: dict[str, type | tuple[type, ...]] = {
     "log": list,
     "recent": list,
 }
-# What checkpoints from before these settings were made with; of the data they kept the number alone.
+# Settings of older checkpoints, which did not store these; of the data they stored only the number.
 LATER_SETTINGS = {"loss_aware": False, "attention": None, "flip": False, "cooldown": None, "classes": 0}
 RECORD = {"step", "train_loss", "held_out_loss"}
-DAMAGED = "It is damaged or not a checkpoint of dpstride train: remove it to start anew, or train in another folder."
+DAMAGED = "It is damaged or not a checkpoint of dpstride train: remove it to start again, or train in another folder."
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
-    """Write ``state`` so that a kill at any moment, or a full disk, leaves either the old file or the new one."""
+    """Write ``state`` atomically: after a kill or with a full disk, there is either the old file or the new one."""
     try:
         with atomic(folder / FILE) as file:
             torch.save({"format": FORMAT, **state}, file)
-    except (OSError, RuntimeError) as error:  # torch wraps what the file says
+    except (OSError, RuntimeError) as error:  # torch wraps the error of the file
         raise ProgressError(
-            f"{folder}: the checkpoint of step {state.get('step')} could not be written ({error}). The one before is kept; "
-            "put this right and run the same command again, which goes on from there."
+            f"{folder}: the checkpoint of step {state.get('step')} could not be written ({error}). The previous one is kept; "
+            "fix this and run the same command again to resume from it."
         ) from error
 
 
 def load_checkpoint(
     folder: Path, settings: dict[str, Any] | None = None, meaning: dict[str, Callable[[Any], Any]] | None = None
 ) -> dict[str, Any] | None:
-    """The saved state, or None when there is none; with ``settings``, an error if it was made with other ones.
+    """The saved state, or None if there is none; raises ValueError if it was made with other ``settings``.
 
-    ``steps`` may differ: a run may be made longer, and then goes on along the longer decay. Settings that can be written in
-    several ways are compared by their ``meaning``.
+    ``steps`` may differ: a run may be extended, and then follows the longer decay. Settings that can be written in several
+    ways are compared by their ``meaning``.
     """
     path = folder / FILE
     if not path.is_file():
@@ -63,24 +63,24 @@ def load_checkpoint(
         raise UnreadableFileError(f"{path}: format {found!r:.80} is not {FORMAT!r}; train again in another folder.")
     for name, kind in PARTS.items():
         if name not in state or not isinstance(state[name], kind):
-            raise UnreadableFileError(f"{path}: it has no {name!r} as training writes it. {DAMAGED}")
+            raise UnreadableFileError(f"{path}: it has no valid {name!r}. {DAMAGED}")
     if state["step"] < 0 or not all(isinstance(loss, float) for loss in state["recent"]):
-        raise UnreadableFileError(f"{path}: its step or its losses are not numbers of a run. {DAMAGED}")
+        raise UnreadableFileError(f"{path}: its step or its losses are not valid. {DAMAGED}")
     for record in state["log"]:
         if not isinstance(record, dict) or not record.keys() >= RECORD or not all(map(_number, record.values())):
-            raise UnreadableFileError(f"{path}: its log holds something that is not a record of a run. {DAMAGED}")
+            raise UnreadableFileError(f"{path}: its log has an entry that is not a record of a run. {DAMAGED}")
     for name, value in (settings or {}).items():
         found = state["settings"].get(name, value if name == "data" else LATER_SETTINGS.get(name))
         if name == "data" and found != value:
             raise ValueError(
-                f"{path}: it was made with other images, or with another number of them held out (--held-out). Give the "
-                "same, or another folder to start anew."
+                f"{path}: it was made with other images, or with another number of held-out images (--held-out). Give the "
+                "same ones, or another folder to start again."
             )
         means = (meaning or {}).get(name, lambda value: value)
         if name != "steps" and means(found) != means(value):
             raise ValueError(
                 f"{path}: it was made with {name} = {found!r}, not {value!r}. Give the same settings "
-                "to go on with it, or another folder to start anew."
+                "to resume it, or another folder to start again."
             )
     return state
 

@@ -37,12 +37,12 @@ def train_command() -> None:
 @click.option("--data", help="8-bit images: DATA of any verb, or Fashion-MNIST's folder.  [Fashion-MNIST, Debian's]")
 @click.option("--labels", metavar="KEY", help="Train a class-conditional model on the labels that DATA has under KEY.")
 @click.option("--classes", type=click.IntRange(1), help="Number of classes.  [one more than the largest label]")
-@click.option("--held-out", type=click.IntRange(1), help="Images to follow the loss with.  [a tenth, at most 1,000]")
-@click.option("--steps", type=click.IntRange(1), default=10_000, show_default=True, help="Optimiser steps in all.")
+@click.option("--held-out", type=click.IntRange(1), help="Images for the held-out loss.  [a tenth, at most 1,000]")
+@click.option("--steps", type=click.IntRange(1), default=10_000, show_default=True, help="Total optimiser steps.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
 @click.option("--learning-rate", type=float, default=1e-3, show_default=True, help="Peak, after the warm-up.")
 @click.option("--warmup", type=click.IntRange(0), default=500, show_default=True, help="Steps of linear warm-up.")
-@click.option("--cooldown", type=click.IntRange(1), help="Keep the peak rate until so many steps before the end.")
+@click.option("--cooldown", type=click.IntRange(1), help="Keep the peak rate until this many steps before the end.")
 @click.option("--ema", type=float, default=0.999, show_default=True, help="Decay of the average of the weights.")
 @click.option("--clip-norm", type=float, default=1.0, show_default=True, help="Largest norm of the gradient.")
 @click.option("--channels", help="Channels of each resolution, such as 24,48,64.  [by image size]")
@@ -72,7 +72,7 @@ def images_command(
 ) -> None:
     """Train a small model of 8-bit images with one of the paper's objectives.
 
-    Run it again with the same options after an interruption: it goes on from the last checkpoint.
+    After an interruption, run it again with the same options: it resumes from the last checkpoint.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def images_command(
     heights = None if attention is None else () if attention == "none" else _whole_numbers(attention, "16,8, or none")
     with in_words(threads):
         if classes is not None and labels is None:
-            raise ValueError("--classes is of class-conditional models: name the labels of DATA with --labels.")
+            raise ValueError("--classes is for class-conditional models: also name the labels of DATA with --labels.")
         check_tensorboard(tensorboard, export_only)
         check_apart(output, (), [] if data is None else [data])
         images, count = read_images(data, labels, classes)
@@ -102,11 +102,11 @@ def images_command(
             classes=count,
             **options,
         )
-        kept, followed = images.split(min(HELD_OUT, len(images) // 10 or 1) if held_out is None else held_out)
+        kept, others = images.split(min(HELD_OUT, len(images) // 10 or 1) if held_out is None else held_out)
         command = typed_command(click.get_current_context())
         if not quiet:
-            click.echo(_plan(kept, followed, settings, data), err=True)
-        given: dict[str, Any] = {"held_out": followed, "warm_start": warm_start, "command": command}
+            click.echo(_plan(kept, others, settings, data), err=True)
+        given: dict[str, Any] = {"held_out": others, "warm_start": warm_start, "command": command}
         if export_only:
             folder = export_last(output, lambda steps: Run(kept, output, replace(settings, steps=steps), **given))
         else:
@@ -128,18 +128,18 @@ for _objective in TRAINING_OBJECTIVES:
 train_command.add_command(masked_command)
 
 
-def _plan(kept: Images, followed: Images, settings: TrainingSettings, data: str | None) -> str:
-    """Lines on what is about to be trained, with notes on rates that would never be reached."""
+def _plan(kept: Images, others: Images, settings: TrainingSettings, data: str | None) -> str:
+    """Lines that describe the training, with a note if the peak learning rate is never reached."""
     source = "Fashion-MNIST of Debian's package" if data is None else printable(data)
     size = "×".join(map(str, kept.shape))
     classes = f" of {settings.classes} classes" if settings.classes else ""
     lines = [
-        f"Data     {len(kept):,} images{classes}, {size} ({source}); {len(followed):,} others follow the loss",
+        f"Data     {len(kept):,} images{classes}, {size} ({source}); {len(others):,} others for the held-out loss",
         f"Training {settings.objective}, {settings.steps:,} steps of {settings.batch_size}, seed {settings.seed}",
     ]
     if settings.warmup + (settings.cooldown or 0) > settings.steps:
         lines.append(
-            "Note: warm-up and cooldown take longer than all steps, so the peak of the learning rate is not reached."
+            "Note: warm-up and cooldown together are longer than the run, so the learning rate does not reach its peak."
         )
     return "\n".join(lines)
 

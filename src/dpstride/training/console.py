@@ -1,4 +1,4 @@
-"""Lines that training verbs print, and the command as typed."""
+"""Output of the training verbs, and the command as typed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEUTRAL = ("export_only", "as_json", "quiet", "tensorboard")
 
 
 def print_result(folder: Path, output: Path, as_json: bool) -> None:
-    """Where the model is, and the last line of its log."""
+    """Print the model's folder, and the last line of its log."""
     last = json.loads((output / "log.json").read_text(encoding="utf-8"))["log"][-1:]
     if as_json:
         click.echo(json.dumps({"model": str(folder), **(last[0] if last else {})}))
@@ -31,15 +31,17 @@ def print_result(folder: Path, output: Path, as_json: bool) -> None:
 OPTIONS = (
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
     click.option("--threads", type=click.IntRange(1), help="CPU threads.  [torch's own choice]"),
-    click.option("--export-only", is_flag=True, help="Write the model of the last checkpoint, and train no further."),
-    click.option("--tensorboard", is_flag=True, help="Write the log into OUTPUT/tensorboard too, for TensorBoard."),
+    click.option(
+        "--export-only", is_flag=True, help="Write the model of the last checkpoint without further training."
+    ),
+    click.option("--tensorboard", is_flag=True, help="Also write the log into OUTPUT/tensorboard, for TensorBoard."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--quiet", "-q", is_flag=True, help="Print only the result."),
 )
 
 
 def run_options(command: Any) -> Any:
-    """Options that every training verb has."""
+    """Add the options that every training verb has."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -47,7 +49,7 @@ def run_options(command: Any) -> Any:
 
 @contextlib.contextmanager
 def in_words(threads: int | None) -> Iterator[None]:
-    """Train on so many CPU threads, torch's own choice if None; errors of user or network end the verb in words."""
+    """Set the number of CPU threads (torch's choice if None), and turn errors of user or network into messages."""
     import torch
 
     from dpstride.denoiser import NonFiniteError
@@ -63,7 +65,7 @@ def in_words(threads: int | None) -> Iterator[None]:
 
 
 def shown(quiet: bool, steps: int) -> dict[str, Any]:
-    """Arguments by which training shows its progress: a bar on a terminal, else lines, and nothing if ``quiet``."""
+    """Arguments for the progress of training: a bar on a terminal, else lines, and nothing if ``quiet``."""
     return {
         "progress": False if quiet else None,
         "report": None if quiet or sys.stderr.isatty() else record_printer(steps),
@@ -71,7 +73,7 @@ def shown(quiet: bool, steps: int) -> dict[str, Any]:
 
 
 def record_printer(steps: int) -> Callable[[dict[str, Any]], None]:
-    """A printer of the log's records with the time left, by the pace since this process began."""
+    """A printer of the log's records with the time left, by the speed of this process so far."""
     started, first = time.monotonic(), []
 
     def write(record: dict[str, Any]) -> None:
@@ -92,7 +94,7 @@ def _words(record: dict[str, Any]) -> str:
 
 
 def typed_command(context: click.Context) -> str:
-    """The command as typed, without what does not change the result's weights, for dpstride.json."""
+    """The command as typed, without options that do not affect the weights, for dpstride.json."""
     words = ["dpstride", "train", context.info_name or ""]
     for parameter in context.command.params:
         assert parameter.name is not None

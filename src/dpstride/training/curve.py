@@ -10,7 +10,7 @@ from dpstride.runs.writing import atomic
 
 
 def draw_loss_curve(log: list[dict[str, Any]], path: Path, title: str) -> None:
-    """Training and held-out loss against the step, logarithmic, as a PNG."""
+    """Draw training and held-out loss against the step as a PNG, logarithmic if losses are positive."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")

@@ -1,4 +1,4 @@
-"""The trained network as an ordinary diffusers folder, plus dpstride.json, which says what diffusers cannot."""
+"""The trained network as an ordinary diffusers folder, plus dpstride.json for the facts that diffusers cannot express."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def export_model(
 ) -> None:
     """Write unet/, for a discrete process also scheduler/ and model_index.json (DDPMPipeline), and dpstride.json.
 
-    ``facts`` (objective, steps, seed, command, ...) go into dpstride.json as they are.
+    ``facts`` (objective, steps, seed, command, ...) are added to dpstride.json unchanged.
     """
     with atomic_folder(folder) as whole:
         if process.kind == "discrete":
@@ -47,7 +47,7 @@ def export_model(
         "predicts": setting.predicts,
         "variance": LEARNED_RANGE if setting.learned_variance else POSTERIOR,
         "clip": [-1.0, 1.0],
-        # What the network is fed as time: the step counted from 0, or 1000 times the continuous time, as a float.
+        # The network's time input: the step counted from 0, or 1000 times the continuous time, as a float.
         "time_input": "index0" if process.kind == "discrete" else "1000*time",
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         **facts,
@@ -56,7 +56,7 @@ def export_model(
 
 
 def ddpm_scheduler(process: ForwardProcess, learned_variance: bool) -> Any:
-    """The DDPMScheduler with the betas of a discrete process, by name where diffusers has it, else as a list."""
+    """The DDPMScheduler with the betas of a discrete process, by name if diffusers has it, else as a list."""
     options: dict[str, Any] = {
         "num_train_timesteps": process.T,
         "variance_type": LEARNED_RANGE if learned_variance else "fixed_small",
@@ -70,7 +70,7 @@ def ddpm_scheduler(process: ForwardProcess, learned_variance: bool) -> Any:
     }
     if process.name in named:
         scheduler = diffusers().DDPMScheduler(**options, **named[process.name])
-        # diffusers keeps betas in float32; a name is used only where it means the same numbers.
+        # diffusers keeps betas in float32; a name is used only if it gives the same numbers.
         if np.allclose(scheduler.betas.double().numpy(), betas, rtol=1e-5, atol=1e-10):
             return scheduler
     return diffusers().DDPMScheduler(**options, trained_betas=betas.tolist())

@@ -1,4 +1,4 @@
-"""Training data: 8-bit images in memory, with one class label each where the model is class-conditional."""
+"""Training data: 8-bit images in memory, with a class label each if the model is class-conditional."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FASHION_FILE = "train-images-idx3-ubyte.gz"
 
 @dataclass(frozen=True)
 class Images:
-    """8-bit images, uint8 [N, C, H, W], and their classes 0, 1, …, int64 [N], or None; ``key`` is what data call these."""
+    """8-bit images, uint8 [N, C, H, W], and their classes 0, 1, …, int64 [N], or None; ``key`` names them in data files."""
 
     pixels: Tensor
     labels: Tensor | None = None
@@ -26,11 +26,11 @@ class Images:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:
             raise ValueError(
                 f"Training takes images, uint8 of shape [N, C, H, W], not {self.pixels.dtype} of shape "
-                f"{tuple(self.pixels.shape)}. 8-bit images are scaled to [-1, 1] inside."
+                f"{tuple(self.pixels.shape)}. Give 8-bit images; they are scaled to [-1, 1] internally."
             )
         if self.labels is not None and self.labels.shape != (len(self.pixels),):
             raise ValueError(
-                f"Labels must be one class per image, [{len(self.pixels)}], but have shape {tuple(self.labels.shape)}."
+                f"There must be one label per image, [{len(self.pixels)}], but labels have shape {tuple(self.labels.shape)}."
             )
 
     def __len__(self) -> int:
@@ -43,11 +43,11 @@ class Images:
         return channels, height, width
 
     def split(self, held_out: int) -> tuple[Images, Images]:
-        """All but ``held_out`` images, and these: always the same ones, drawn at random, since data are often sorted."""
+        """Training and held-out images: a random split, since data are often sorted, but always the same."""
         if not 0 < held_out < len(self):
             raise ValueError(
-                f"{held_out} of {len(self)} images were to be held out, which leaves none to train on or none to follow the "
-                "loss with. Give more images, or hold out fewer (--held-out)."
+                f"Both training and held-out images are needed, but {held_out} of {len(self)} images were to be held out. Give "
+                "more images, or hold out fewer (--held-out)."
             )
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
         return self.take(order[held_out:].sort().values), self.take(order[:held_out].sort().values)
@@ -75,7 +75,7 @@ class Images:
 
 
 def as_images(data: Any, classes: int = 0) -> Images:
-    """``data``, a tensor of images or a pair (images, labels), checked against the number of classes (0: no labels)."""
+    """Check ``data``, a tensor of images or a pair (images, labels), against the number of classes (0: no labels)."""
     pixels, labels = data if isinstance(data, tuple) else (data, None)
     key = "labels"
     if isinstance(data, Images):
@@ -83,7 +83,9 @@ def as_images(data: Any, classes: int = 0) -> Images:
     if not classes:
         return Images(pixels)
     if labels is None:
-        raise ValueError(f"A model of {classes} classes needs a label for every image, but the data have none.")
+        raise ValueError(
+            f"A model of {classes} classes needs a label for every image, but the data have none. Give (images, labels)."
+        )
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"Labels must be whole numbers from 0 to {classes - 1}, not {labels.dtype}.")
     images = Images(pixels, labels.long(), key)
@@ -98,12 +100,12 @@ def as_images(data: Any, classes: int = 0) -> Images:
 
 
 def read_images(source: str | None, key: str | None = None, classes: int | None = None) -> tuple[Images, int]:
-    """8-bit images of DATA as other verbs read it, and the number of classes of the labels under ``key`` (None: 0).
+    """8-bit images of DATA, read as by other verbs, and the number of classes of the labels under ``key`` (None: 0).
 
-    Unless ``classes`` says how many there are, every class up to the largest label must have an image.
+    Unless ``classes`` is given, every class up to the largest label must have an image.
 
-    A ``source`` of None is Fashion-MNIST of Debian's package, and a folder may hold Fashion-MNIST's own files. Data whose
-    labels have no name (CIFAR, a folder of images per class) call them "labels".
+    A ``source`` of None is Fashion-MNIST from Debian's package; a folder may also hold Fashion-MNIST's original files. Labels
+    without a name (CIFAR, a folder of images per class) are called "labels".
     """
     from dpstride.statistics.data import Samples
 

@@ -1,4 +1,4 @@
-"""Parts of a training loop that do not depend on what is trained: steps, records, checkpoints, random numbers."""
+"""Parts of a training loop that do not depend on the model: steps, records, checkpoints, random numbers."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ WRITTEN = (
     *(FILE, "log.json", "loss.png", FOLDER, f"{FOLDER}/*"),
     *("model", "model/*", "model/unet/*", "model/scheduler/*"),
 )
-HELD_OUT_STREAM = 2**31  # a step number that no run reaches: held-out noise is its own stream
+HELD_OUT_STREAM = 2**31  # a step number that no run reaches, for the noise of the held-out loss
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Stops along a run, which do not change its result.
+    """Interruptions and outputs of a run, which do not change its result.
 
     Attributes:
-        stop_at: leave after this step with a checkpoint, without finishing (the schedule stays that of ``steps``).
+        stop_at: stop after this step with a checkpoint, without finishing (the learning rate still follows ``steps``).
         evaluate_every: steps between held-out losses.
         checkpoint_every: steps between checkpoints.
         progress: show a bar; None shows it on a terminal only.
         report: called with every record of the log.
-        tensorboard: write every record as scalars for TensorBoard too, into the folder tensorboard/ of the run.
+        tensorboard: also write every record as scalars for TensorBoard, into the folder tensorboard/ of the run.
     """
 
     stop_at: int | None = None
@@ -58,7 +58,7 @@ class Pace:
 
 
 class TrainingRun(ABC):
-    """The state of one training run, moved forward a step at a time."""
+    """The state of one training run, advanced step by step."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class TrainingRun(ABC):
         self.folder, self.settings, self.command = folder, settings, command
         self.network, self.optimiser = network, optimiser
         self.ema = AveragedModel(network, multi_avg_fn=average_with(settings.ema_decay))
-        self.step, self.seconds = 0, 0.0  # steps done, and the time that they took
+        self.step, self.seconds = 0, 0.0  # steps done, and their time
         self.log: list[dict[str, Any]] = []
         self.recent: list[float] = []  # losses since the last record
 
@@ -98,7 +98,7 @@ class TrainingRun(ABC):
 
     @abstractmethod
     def export(self, folder: Path, facts: dict[str, Any]) -> None:
-        """Write the averaged network into ``folder``, with these facts and those of its own."""
+        """Write the averaged network into ``folder``, with these and its own facts."""
 
     def finish(self) -> Path:
         """Write log.json, loss.png and the averaged network as model/; return the model's folder."""
@@ -118,7 +118,7 @@ class TrainingRun(ABC):
 
 @contextmanager
 def run_folder(folder: Path) -> Iterator[None]:
-    """Have the folder of a run for oneself, without links out of it in place of its files and without a kill's leavings."""
+    """Lock the folder of a run, refuse links out of it, and remove leftovers of a killed run."""
     with Lock(folder):
         check_entries(folder, WRITTEN)
         remove_leftovers(folder)
@@ -126,7 +126,7 @@ def run_folder(folder: Path) -> Iterator[None]:
 
 
 def export_last(folder: Path, run_of: Callable[[int], TrainingRun]) -> Path:
-    """Write the network of the last checkpoint as it is, of the run with as many steps as it was meant to have."""
+    """Write the network of the last checkpoint without further training; the run keeps its planned number of steps."""
     with run_folder(folder):
         found = load_checkpoint(folder)
         if found is None or found["step"] == 0:
@@ -135,7 +135,7 @@ def export_last(folder: Path, run_of: Callable[[int], TrainingRun]) -> Path:
 
 
 def advance(run: TrainingRun, pace: Pace) -> None:
-    """Advance a run to its end, or where the pace says, with records of its loss and checkpoints on the way."""
+    """Advance a run to its end, or to ``pace.stop_at``, recording losses and writing checkpoints."""
     from tqdm import tqdm
 
     steps = run.settings.steps
@@ -160,8 +160,8 @@ def advance(run: TrainingRun, pace: Pace) -> None:
 
 @contextmanager
 def flushing_denormals() -> Iterator[None]:
-    """Let numbers below 1.2e-38 be zero meanwhile: gradients of confident networks are full of them, and each takes the
-    processor a hundred times as long as another number."""
+    """Flush numbers below 1.2e-38 to zero in this context: gradients of confident networks are full of them, and a processor
+    takes a hundred times as long for each."""
     was = bool(torch.tensor([1e-39]).mul(1.0).item() == 0.0)
     torch.set_flush_denormal(True)
     try:
@@ -171,7 +171,7 @@ def flushing_denormals() -> Iterator[None]:
 
 
 def descend(run: TrainingRun, loss: Tensor) -> None:
-    """One step of the optimiser down the gradient of ``loss``, and of the average of the weights."""
+    """One optimiser step on ``loss``, and an update of the averaged weights."""
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(run.network.parameters(), run.settings.clip_norm)
@@ -184,7 +184,7 @@ def descend(run: TrainingRun, loss: Tensor) -> None:
 
 
 def record(run: TrainingRun, held_out: Callable[[], float | None]) -> dict[str, Any]:
-    """Add a record to the log: the mean training loss since the last one, and the held-out loss of the average."""
+    """Add a record to the log: the mean training loss since the last one, and the held-out loss of the averaged weights."""
     started = time.perf_counter()
     loss = held_out()
     run.seconds += time.perf_counter() - started
@@ -201,7 +201,7 @@ def record(run: TrainingRun, held_out: Callable[[], float | None]) -> dict[str, 
 
 
 def state_of(run: TrainingRun) -> dict[str, Any]:
-    """All that the next step depends on, whatever is trained."""
+    """Everything that the next step depends on, for any model."""
     return {
         "step": run.step,
         "seconds": run.seconds,
@@ -215,28 +215,28 @@ def state_of(run: TrainingRun) -> dict[str, Any]:
 
 
 def restore(run: TrainingRun, state: dict[str, Any], path: Path, more: Callable[[], None] = lambda: None) -> None:
-    """Take over what `state_of` gave, and ``more`` of the same file; an error names ``path``."""
+    """Restore the result of `state_of`, and ``more`` from the same file; errors name ``path``."""
     try:
         run.network.load_state_dict(state["network"])
         run.ema.load_state_dict(state["ema"])
-        # The options in param_groups are this run's own, whatever the file says; only Adam's averages are taken.
+        # Options in param_groups are this run's own, whatever is in the file; only Adam's averages are restored.
         groups = run.optimiser.state_dict()["param_groups"]
         run.optimiser.load_state_dict({"state": state["optimiser"]["state"], "param_groups": groups})
         _check_optimiser(run.optimiser)
         torch.set_rng_state(state["rng"])
         more()
-    except Exception as error:  # torch's loaders fail in many ways on a state of another network or none
+    except Exception as error:  # torch's loaders fail in many ways on the state of another network
         raise UnreadableFileError(f"{path}: does not fit this run ({first_line(error)}). {DAMAGED}") from error
     run.step, run.seconds, run.log, run.recent = state["step"], state["seconds"], state["log"], state["recent"]
     if run.step > run.settings.steps:
         raise ValueError(
-            f"{path.parent} has reached step {run.step}, beyond the {run.settings.steps} asked for. Ask for at least as many "
-            "steps, or write the model as it is (--export-only)."
+            f"{path.parent} has reached step {run.step}, beyond the {run.settings.steps} requested steps. Request at least as "
+            "many, or write the current model (--export-only)."
         )
 
 
 def _check_optimiser(optimiser: torch.optim.Optimizer) -> None:
-    """Adam takes any state and fails, or grows, at its next step: its averages must be those of these parameters."""
+    """Raise unless the state fits the parameters: Adam loads any state, and fails or diverges at its next step."""
     (group,) = optimiser.param_groups
     for parameter in group["params"]:
         kept = optimiser.state.get(parameter, {})
@@ -248,7 +248,7 @@ def _check_optimiser(optimiser: torch.optim.Optimizer) -> None:
 
 
 def average_with(decay: float) -> Callable[[Any, Any, Any], None]:
-    """Exponential moving average whose memory grows to ``decay``, so that early weights are soon forgotten."""
+    """Exponential moving average whose decay grows up to ``decay``, so that early weights are soon forgotten."""
 
     @torch.no_grad()
     def update(averaged: Any, current: Any, count: Any) -> None:

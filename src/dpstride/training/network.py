@@ -1,4 +1,4 @@
-"""The network that is trained: diffusers' UNet2DModel, lean, fresh or from another model's weights."""
+"""The network to train: a small UNet2DModel of diffusers, with fresh weights or those of another model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 NORM_GROUPS = 8
-COARSEST = 8  # images are halved until their sides are at most this, where attention is cheap
+COARSEST = 8  # images are halved until their sides are at most this, so that attention is cheap
 MOST_LEVELS = 5
 WIDEST = 64
 
@@ -48,7 +48,7 @@ def build_network(
         learned_variance: 2C output channels, the prediction and v.
         channels: width of every level, each half the resolution of the one before; None takes `default_channels`.
         layers_per_block: residual blocks of a level.
-        attention: heights of the levels with attention, such as (16, 8); None is the coarsest only, () none at all.
+        attention: heights of the levels with attention, such as (16, 8); None is only the coarsest, () none.
         classes: number of classes of a class-conditional network; 0 is unconditional.
 
     Weights come from torch's global generator: seed it first.
@@ -60,7 +60,7 @@ def build_network(
     if wrong := [size for size in attended if size not in heights]:
         raise ValueError(
             f"attention names the height {wrong[0]}, but the levels have the heights {', '.join(map(str, heights))}. "
-            "Name some of these, or none."
+            "Choose from these, or none."
         )
     down = tuple("AttnDownBlock2D" if size in attended else "DownBlock2D" for size in heights)
     network: nn.Module = diffusers().UNet2DModel(
@@ -81,12 +81,12 @@ def build_network(
 def attended_heights(
     shape: tuple[int, int, int], channels: tuple[int, ...], attention: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """Heights of the levels with attention, descending, each once; of None, the coarsest."""
+    """Heights of the levels with attention, descending, each once; the coarsest for None."""
     return _level_heights(shape, channels)[-1:] if attention is None else tuple(sorted(set(attention), reverse=True))
 
 
 def _level_heights(shape: tuple[int, int, int], channels: tuple[int, ...]) -> tuple[int, ...]:
-    """Heights of the levels, or an error where the images or the widths do not suit them."""
+    """Heights of the levels; raises ValueError if images or widths do not fit them."""
     _, height, width = shape
     if wrong := [each for each in channels or (0,) if each < 1 or each % NORM_GROUPS]:
         raise ValueError(f"Every level's channels must be a positive multiple of {NORM_GROUPS}, but {wrong[0]} is not.")
@@ -110,7 +110,7 @@ def _level_heights(shape: tuple[int, int, int], channels: tuple[int, ...]) -> tu
 def load_weights(network: nn.Module, folder: Path) -> None:
     """Start ``network`` from the weights of the model in ``folder`` (a diffusers folder, or its unet folder).
 
-    When only the number of output channels differs, the prediction's channels are kept and new ones (v, of a learned
+    If only the number of output channels differs, the channels of the prediction are kept and new ones (v of a learned
     variance) are zero: φ = (v + 1)/2 then starts at ½ everywhere, the geometric mean of the two variances.
     """
     source_folder = folder / "unet" if (folder / "unet").is_dir() else folder
@@ -131,7 +131,7 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     if wrong := [name for name in {**state, **target} if shapes[0].get(name) != shapes[1].get(name)]:
         there, here = (each.get(wrong[0], "absent") for each in shapes)
         raise ValueError(
-            f"The model in {folder} has another architecture: {wrong[0]} is {there} there and {here} here. Give images of the "
-            "same number of colours, and the channels, layers per block, attention and classes that it was trained with."
+            f"The model in {folder} has another architecture: {wrong[0]} is {there} there and {here} here. Give images with "
+            "the same number of channels, and the widths, layers per block, attention and classes that it was trained with."
         )
     network.load_state_dict(state)

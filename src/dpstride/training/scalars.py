@@ -1,7 +1,7 @@
-"""The log of a run as scalars for TensorBoard, beside log.json.
+"""The log of a run as scalars for TensorBoard, in addition to log.json.
 
-The log that a checkpoint keeps is the truth: when a run begins or goes on, all of it is written anew, and what files of
-before hold is purged. So no record lacks or is there twice, wherever a kill fell and whenever the option was first given.
+The log in the checkpoint is authoritative: when a run starts or resumes, all of it is rewritten, and the contents of earlier
+files are purged. So no record is missing or duplicated, whenever a run was killed and whenever the option was first given.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ FOLDER = "tensorboard"
 
 
 def require_tensorboard() -> Any:
-    """The writer of event files, or an error that says what to install."""
+    """The writer of event files, or an error that names the package to install."""
     needed, instead = "Scalars for TensorBoard need the package tensorboard", ", or train without --tensorboard"
     return require("torch.utils.tensorboard", needed, "tensorboard", instead=instead).SummaryWriter
 
 
 def check_tensorboard(asked: bool, export_only: bool) -> None:
-    """Refuse what cannot be written, before data are read."""
+    """Raise if scalars cannot be written, before data are read."""
     if asked and export_only:
-        raise ValueError("--tensorboard follows training, and --export-only does not train. Leave one of them out.")
+        raise ValueError("--tensorboard records training, and --export-only does not train. Leave one of them out.")
     if asked:
         require_tensorboard()
 
 
 @contextmanager
 def scalars_of(folder: Path, log: list[dict[str, Any]], batch_size: int) -> Iterator[Callable[[], None]]:
-    """Write the log as it is, and yield what writes the records that it has got since."""
+    """Write the current log, and yield a function that writes the records added since."""
     began = time.time() - 3600.0 * (_hours(log[-1]) if log else 0.0)
     written = 0
 
@@ -45,7 +45,7 @@ def scalars_of(folder: Path, log: list[dict[str, Any]], batch_size: int) -> Iter
                 earlier = log[number - 1] if number else {"step": 0}
                 for name, value in scalars(record, earlier, batch_size).items():
                     writer.add_scalar(name, value, record["step"], walltime=began + 3600.0 * _hours(record))
-            writer.flush()  # before the checkpoint is written, so that what it has seen is in the file
+            writer.flush()  # before the checkpoint is written, so that its records are in the file
         written = len(log)
 
     with _named(folder):
@@ -59,7 +59,7 @@ def scalars_of(folder: Path, log: list[dict[str, Any]], batch_size: int) -> Iter
 
 
 def scalars(record: dict[str, Any], earlier: dict[str, Any], batch_size: int) -> dict[str, float]:
-    """Numbers of a record by the names they have in TensorBoard; the rate counts the time for held-out losses too."""
+    """Numbers of a record by their names in TensorBoard; the rate includes the time for held-out losses."""
     seconds = 3600.0 * (_hours(record) - _hours(earlier))
     found = {
         "loss/training": record["train_loss"],
@@ -72,7 +72,7 @@ def scalars(record: dict[str, Any], earlier: dict[str, Any], batch_size: int) ->
 
 
 def _hours(record: dict[str, Any]) -> float:
-    return record.get("hours") or 0.0  # early versions did not say
+    return record.get("hours") or 0.0  # early versions did not record it
 
 
 @contextmanager
@@ -81,6 +81,6 @@ def _named(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ProgressError(
-            f"{folder / FOLDER}: scalars could not be written ({error}). Put this right, or leave out --tensorboard, and run "
-            "the same command again, which goes on from the last checkpoint."
+            f"{folder / FOLDER}: scalars could not be written ({error}). Fix this, or leave out --tensorboard, and run the "
+            "same command again to resume from the last checkpoint."
         ) from error

@@ -1,4 +1,4 @@
-"""Everything that decides the result of a training run, besides the data and the process."""
+"""Everything that determines the result of a training run, besides the data and the process."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dpstride.training.objectives import setting_of
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings:
-    """Settings of a run, whatever is trained.
+    """Settings of any run.
 
     Args:
-        steps: optimiser steps in all; may be changed when a run is gone on with.
-        batch_size: samples of a step.
-        learning_rate: the peak, after the warm-up.
+        steps: total optimiser steps; may be changed when a run is resumed.
+        batch_size: samples per step.
+        learning_rate: peak learning rate, after the warm-up.
         warmup: steps of linear warm-up.
-        cooldown: None lets the rate fall along half a cosine over the whole run. With a number it stays at its peak and falls
-            linearly over the last ``cooldown`` steps only, so a run can be ended well at any time: go on with ``steps`` set
-            to the step reached plus ``cooldown``.
+        cooldown: if None, the rate falls along half a cosine over the whole run. Otherwise it stays at its peak and falls
+            linearly over the last ``cooldown`` steps, so a run can be ended at any time: resume it with ``steps`` set to the
+            current step plus ``cooldown``.
         ema_decay: decay of the average of the weights.
         clip_norm: largest norm of the gradient.
-        seed: seed of weights, samples, and what is drawn in training.
+        seed: random seed of weights, samples, and noise.
     """
 
     steps: int = 10_000
@@ -40,7 +40,7 @@ class LoopSettings:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}.")
         if not 0.0 <= self.ema_decay < 1.0:
-            raise ValueError(f"ema_decay must lie in [0, 1), not {self.ema_decay}. 0 keeps no average.")
+            raise ValueError(f"ema_decay must lie in [0, 1), not {self.ema_decay}. Use 0 for no averaging.")
         if self.warmup < 0:
             raise ValueError(f"warmup must be a number of steps, 0 or more, not {self.warmup}.")
         if self.cooldown is not None and self.cooldown < 1:
@@ -49,16 +49,16 @@ class LoopSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(LoopSettings):
-    """Settings of a run on images, besides those of every run.
+    """Settings of a run on images, besides those of any run.
 
     Args:
         objective: simple, hybrid, vlb, continuous or flow.
         channels: width of every level; None chooses by image size (`default_channels`).
-        layers_per_block: residual blocks of a level.
-        attention: heights of the levels with attention; None is the coarsest only.
+        layers_per_block: residual blocks per level.
+        attention: heights of the levels with attention; None is only the coarsest.
         flip: mirror every image left to right with probability ½.
         classes: number of classes of a class-conditional model; 0 is unconditional.
-        loss_aware: draw t where losses are large, weighted so that the objective stays; always so for vlb.
+        loss_aware: importance sampling of t by its losses, weighted so that the objective is unchanged; always on for vlb.
     """
 
     objective: TrainingObjective = DEFAULT_TRAINING_OBJECTIVE
@@ -83,7 +83,7 @@ class TrainingSettings(LoopSettings):
 
 
 def learning_rate_at(step: int, settings: LoopSettings) -> float:
-    """Learning rate of a step: linear warm-up, then the decay that ``settings.cooldown`` says, to 0 at the last step."""
+    """Learning rate of a step: linear warm-up, then the decay given by ``settings.cooldown``, to 0 at the last step."""
     if step < settings.warmup:
         return settings.learning_rate * (step + 1) / settings.warmup
     if settings.cooldown is not None:

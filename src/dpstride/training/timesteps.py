@@ -1,8 +1,8 @@
-"""Draws of t in training: evenly spread, or where the bound's terms are large.
+"""Sampling of t in training: uniform, or by the size of the losses.
 
-Both samplers draw by inverting a cumulative distribution at stratified points ``(i + u)/B``, one u for the batch. Each
-t keeps its exact marginal probability, so every estimate stays unbiased, and a batch covers all noise levels (Kingma et
-al. 2021, appendix I.1).
+Both samplers invert a cumulative distribution at stratified points ``(i + u)/B``, with one u per batch. Each t keeps its
+exact marginal probability, so every estimate stays unbiased, and a batch covers all noise levels (Kingma et al. 2021,
+appendix I.1).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNIFORM_SHARE = 0.001
 
 
 def stratified(batch_size: int, generator: torch.Generator) -> Tensor:
-    """Points of (0, 1], one in each of B equal intervals, float64, [B], in a shuffled order."""
+    """Points in (0, 1], one in each of B equal intervals, float64, [B], in random order."""
     offset = torch.rand((), generator=generator, dtype=torch.float64)
     order = torch.randperm(batch_size, generator=generator)
     return 1.0 - (order + offset) / batch_size
@@ -31,9 +31,9 @@ def uniform_indices(T: int, batch_size: int, generator: torch.Generator) -> Tens
 class LossAwareSampler:
     """Importance sampling of t: ``p_t ∝ sqrt(E[L_t²])`` (Nichol and Dhariwal 2021, Eq. 18), uniform at first.
 
-    The expectation runs over the last 10 losses seen at each t; until every t has 10, t is uniform. A share of 0.001 of
-    the probability is always uniform, so that no t is forgotten. ``draw`` returns weights ``1/(T p_t)``, with which the
-    weighted mean of the losses is an unbiased estimate of their mean over uniform t.
+    The expectation runs over the last 10 losses at each t; until every t has 10, t is uniform. A share of 0.001 of the
+    probability is always uniform, so that no t is neglected. ``draw`` returns weights ``1/(T p_t)``, with which the weighted
+    mean of the losses is an unbiased estimate of their mean over uniform t.
     """
 
     def __init__(self, T: int) -> None:
@@ -53,7 +53,7 @@ class LossAwareSampler:
         return np.asarray((1.0 - UNIFORM_SHARE) * size / size.sum() + UNIFORM_SHARE * uniform)
 
     def draw(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Grid indices [B] and the weights of their losses [B]."""
+        """Draw grid indices [B] and the weights of their losses [B]."""
         p = self.probabilities
         cumulative = np.cumsum(p)
         index = np.searchsorted(cumulative / cumulative[-1], stratified(batch_size, generator).numpy(), side="left")
@@ -61,13 +61,13 @@ class LossAwareSampler:
         return torch.from_numpy(index + 1), torch.from_numpy(1.0 / (self.T * p[index])).float()
 
     def update(self, t: Tensor, losses: Tensor) -> None:
-        """Record the unweighted losses seen at indices t; the newest 10 of each t are kept."""
+        """Record the unweighted losses at indices t; the latest 10 of each t are kept."""
         for i, loss in zip((t - 1).tolist(), losses.detach().double().tolist(), strict=True):
             self.losses[i, self.counts[i] % HISTORY] = loss
             self.counts[i] += 1
 
     def state_dict(self) -> dict[str, Tensor]:
-        """State that a checkpoint keeps."""
+        """State for the checkpoint."""
         return {"losses": torch.from_numpy(self.losses.copy()), "counts": torch.from_numpy(self.counts.copy())}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -1,7 +1,7 @@
-"""The training loop: any of the objectives, resumable to the bit.
+"""The training loop for all objectives, resumable bit for bit.
 
-Everything random at step i (which images, t and noise) comes from a generator seeded with (seed, i), so nothing but the
-weights, their averages, the optimiser and the sampler's history has to be kept to go on as if never interrupted.
+All randomness of step i (images, t and noise) comes from a generator seeded with (seed, i), so only the weights, their
+averages, the optimiser and the sampler's history have to be stored for a run to resume as if never interrupted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dpstride.zoo.models import DESCRIPTION, read_description
 if TYPE_CHECKING:
     from torch import nn
 
-FLIP_STREAM = 2  # 0 is t and noise of a step, 1 the order of images of an epoch
+FLIP_STREAM = 2  # stream 0 is t and noise of a step, 1 the order of images in an epoch
 
 
 def train(
@@ -57,24 +57,24 @@ def train(
 ) -> Path:
     """Train a denoiser, and return the diffusers folder it is saved in.
 
-    Call it again with the same arguments after any interruption: it goes on from the last checkpoint, and the result is
-    bit for bit that of an undisturbed run on the same machine.
+    After an interruption, call it again with the same arguments: it resumes from the last checkpoint, and the result is bit
+    for bit that of an uninterrupted run on the same machine.
 
     Args:
-        images: uint8 [N, C, H, W]; a pair with their labels [N] where ``settings.classes`` is not 0.
-        folder: where checkpoint.pt, log.json, loss.png and model/ go.
+        images: uint8 [N, C, H, W], or a pair with their labels [N] if ``settings.classes`` is not 0.
+        folder: folder for checkpoint.pt, log.json, loss.png and model/.
         settings: objective, length, rates, seed, network size.
-        process: noise law; unless given, the objective's own (linear T=1000, cosine T=4000, vp_cosine, rectified flow).
-        held_out: likewise, images whose loss is followed, with the averaged weights and always the same t and noise.
-        warm_start: a folder of `train` (or any such UNet2DModel) to start the weights from.
-        command: what was typed, for dpstride.json.
+        process: noise law; by default that of the objective (linear T=1000, cosine T=4000, vp_cosine, rectified flow).
+        held_out: images for the held-out loss, in the same form; it uses the averaged weights and always the same t and noise.
+        warm_start: a folder of `train` (or of any matching UNet2DModel) with initial weights.
+        command: the command as typed, for dpstride.json.
         **pace: stop_at, evaluate_every, checkpoint_every, progress, report and tensorboard, see `Pace`.
     """
-    settings, followed = settings or TrainingSettings(), Pace(**pace)
+    settings, chosen = settings or TrainingSettings(), Pace(**pace)
     folder = Path(folder)
     with run_folder(folder):
         run = Run(images, folder, settings, process=process, held_out=held_out, warm_start=warm_start, command=command)
-        advance(run, followed)
+        advance(run, chosen)
         return folder if run.step < settings.steps else run.finish()
 
 
@@ -98,13 +98,15 @@ class Run(TrainingRun):
         self.held_out = None if held_out is None else as_images(held_out, settings.classes)
         if len(self.images) < settings.batch_size:
             raise ValueError(
-                f"A batch of {settings.batch_size} needs as many images, but {len(self.images)} are left to train on. Give "
+                f"A batch of {settings.batch_size} needs as many images, but there are {len(self.images)} to train on. Give "
                 "more images, or a smaller batch (--batch-size)."
             )
         shape = self.images.shape
         if self.held_out is not None and self.held_out.shape != shape:
-            raise ValueError(f"Held-out images have the shape {self.held_out.shape}, those to train on {shape}.")
-        # The widths are settled here, so that a checkpoint names them.
+            raise ValueError(
+                f"Held-out images must have the shape {shape} of training images, not {self.held_out.shape}. Resize them."
+            )
+        # The widths are set here, so that checkpoints contain them.
         settings = replace(settings, channels=settings.channels or default_channels(shape))
         self.setting = setting_of(settings.objective)
         self.process = process or getattr(ForwardProcess, self.setting.process)(self.setting.T)
@@ -127,7 +129,7 @@ class Run(TrainingRun):
         super().__init__(folder, settings, network, optimiser, command=command)
         loss_aware = settings.loss_aware or self.setting.loss_aware
         self.sampler = LossAwareSampler(self.process.T) if loss_aware else None
-        self.plans: list[list[int]] = [[0, settings.steps]]  # from which step on, how many steps in all were meant
+        self.plans: list[list[int]] = [[0, settings.steps]]  # (step, total steps planned from that step on)
         self._restore()
 
     def advance(self) -> None:
@@ -147,8 +149,8 @@ class Run(TrainingRun):
         loss = (losses * weights).mean()
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
-                f"The loss is {loss.item()} at step {self.step}. Start anew in another folder with a lower learning rate "
-                f"(now {settings.learning_rate}), or export the last checkpoint (--export-only) and start from that (--from)."
+                f"The loss is {loss.item()} at step {self.step}. Start again in another folder with a lower learning rate "
+                f"(now {settings.learning_rate}), or export the last checkpoint (--export-only) and start from it (--from)."
             )
         descend(self, loss)
         if self.sampler is not None:
@@ -202,7 +204,7 @@ class Run(TrainingRun):
             first = [[0, state["settings"]["steps"]]]
             self.plans = [[int(start), int(steps)] for start, steps in state.get("plans", first)]
             if not self.plans:
-                raise ValueError("it does not say how many steps were meant")
+                raise ValueError("it lacks the planned number of steps")
 
         restore(self, state, self.folder / FILE, restore_more)
         self.trained_before = state.get("trained_before")
@@ -221,7 +223,7 @@ class Run(TrainingRun):
         }
 
     def _batch_indices(self) -> Tensor:
-        """Images of this step: each epoch is a permutation of its own, and its incomplete last batch is left out."""
+        """Images of this step: every epoch has its own permutation, without an incomplete last batch."""
         size = self.settings.batch_size
         epoch, place = divmod(self.step, len(self.images) // size)
         order = torch.randperm(len(self.images), generator=generator_of(self.settings.seed, epoch, stream=1))
@@ -260,7 +262,7 @@ class Run(TrainingRun):
 
 
 def _training_of(folder: Path) -> dict[str, float] | None:
-    """Steps and hours that the model of a folder has seen, as far as it says so."""
+    """Steps and hours that the model of a folder was trained for, if its description has them."""
     if not (folder / DESCRIPTION).is_file():
         return None
     facts = read_description(folder)
@@ -272,7 +274,7 @@ def _training_of(folder: Path) -> dict[str, float] | None:
 
 
 def _spread(T: int, count: int, generator: torch.Generator, bound: bool) -> tuple[Tensor, Tensor]:
-    """Indices and weights for a held-out mean over uniform t; half go near t = 1, where the bound's terms peak."""
+    """Indices and weights for a held-out mean over uniform t; with ``bound``, half are near t = 1, where its terms peak."""
     if not bound:
         return uniform_indices(T, count, generator), torch.ones(count)
     inverse = 1.0 / np.arange(1, T + 1)

@@ -1,6 +1,6 @@
 """Embedded models and the images or text they were trained on, so that the main job runs offline.
 
-Imports nothing heavy until asked for.
+Heavy imports are deferred until needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A small transformer of characters: text as tokens, the network, and the folder that `dpstride train masked` writes.
 
-The alphabet is part of the model: letters without case, a space for any white space, and some punctuation. Everything else in
-a text is left out.
+The alphabet is part of the model: lower-case letters, a space for any white space, and some punctuation. All other characters
+of a text are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dpstride.runs.writing import atomic, write_json
 ALPHABET = " abcdefghijklmnopqrstuvwxyz.,;:!?'-"
 DESCRIPTION, WEIGHTS = "dpstride.json", "model.safetensors"
 FORMAT = "dpstride-masked-model-1"
-FEW = 64  # layers that are built whatever the weights
+FEW = 64  # number of layers up to which a network is built whatever its weights
 LIMITS = {"length": 65_536, "width": 8192, "layers": 256, "heads": 256}
 
 
@@ -44,7 +44,7 @@ class Architecture:
             whole_number(getattr(self, name), f"{name} must be a whole number from 1 to {most}", 1, most)
         if self.width % (2 * self.heads):
             raise ValueError(
-                f"width must be a multiple of twice the heads, but {self.width} is none of {2 * self.heads}."
+                f"width must be a multiple of twice the heads, {2 * self.heads}, not {self.width}. Change one of them."
             )
 
 
@@ -112,7 +112,7 @@ def _rotated(x: Tensor, angles: Tensor) -> Tensor:
 
 
 def encode(text: str, alphabet: str = ALPHABET) -> npt.NDArray[np.int64]:
-    """Token ids of a text: lower case, white space as single spaces, what is not in the alphabet left out."""
+    """Token ids of a text: in lower case, with single spaces, without characters outside the alphabet."""
     kept = "".join(character for character in re.sub(r"\s+", " ", text.lower()) if character in alphabet)
     kept = re.sub(r" +", " ", kept)
     ids = {character: place for place, character in enumerate(alphabet)}
@@ -125,7 +125,7 @@ def decode(ids: Any, alphabet: str = ALPHABET) -> str:
 
 
 def passages(text: str, length: int, alphabet: str = ALPHABET) -> npt.NDArray[np.int64]:
-    """A text cut into passages of ``length`` tokens, [N, length]; the rest is left out."""
+    """A text cut into passages of ``length`` tokens, [N, length]; the remainder is dropped."""
     ids = encode(text, alphabet)
     if len(ids) < length:
         raise ValueError(
@@ -139,7 +139,7 @@ def passages(text: str, length: int, alphabet: str = ALPHABET) -> npt.NDArray[np
 
 
 def save_characters(network: CharacterTransformer, folder: Path, facts: dict[str, Any]) -> None:
-    """Write the weights as safetensors, and dpstride.json with what the model is; ``facts`` are added as they are."""
+    """Write the weights as safetensors, and dpstride.json with the description of the model and ``facts``."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -161,15 +161,15 @@ def load_characters(folder: str | Path, name: str | None = None) -> MaskedDenois
     facts = read_json_object(folder / DESCRIPTION)
     if facts.get("format") != FORMAT or facts.get("alphabet") != ALPHABET:
         raise UnreadableFileError(
-            f"{folder / DESCRIPTION}: format {facts.get('format')!r:.80} is not {FORMAT!r}, or its alphabet is another one. "
-            "Name the model folder of a `dpstride train masked`."
+            f"{folder / DESCRIPTION}: format {facts.get('format')!r:.80} is not {FORMAT!r}, or its alphabet is different. "
+            "Name the model folder of a run of `dpstride train masked`."
         )
     try:
         weights = {key: value.float() for key, value in load_file(folder / WEIGHTS).items()}
         architecture = Architecture(**{size: facts.get(size) for size in LIMITS})  # type: ignore[arg-type]
         if architecture.layers > max(FEW, len(weights)):
-            raise ValueError(f"{architecture.layers} layers are said of weights of {len(weights)} tensors")
-        with torch.device("meta"):  # no memory for sizes that are only said; the weights bring their own
+            raise ValueError(f"it claims {architecture.layers} layers, but the weights have {len(weights)} tensors")
+        with torch.device("meta"):  # allocate no memory for claimed sizes; the weights bring their own
             network = CharacterTransformer(architecture)
         network.load_state_dict(weights, assign=True)
     except (ValueError, RuntimeError, SafetensorError, OSError) as error:

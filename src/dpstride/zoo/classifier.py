@@ -1,7 +1,7 @@
-"""A small classifier of Fashion-MNIST, whose last features measure how close samples are to real garments.
+"""A small classifier of Fashion-MNIST, whose last features measure the distance of samples from real images.
 
-Its Fréchet distance is called "Fréchet distance, fashion features" and nothing else: numbers of other networks, the FID
-above all, are on other scales. `tools/train_classifier.py` of the repository makes it anew.
+Its Fréchet distance is always called "Fréchet distance, fashion features": those of other networks, FID above all, are on
+other scales. `tools/train_classifier.py` in the repository trains it again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fashion_features() -> FeatureExtractor:
     def features(images: Tensor) -> Tensor:
         if tuple(images.shape[1:]) != (1, SIZE, SIZE):
             raise ValueError(
-                f"The fashion features are those of grey {SIZE} × {SIZE} images, not of images {tuple(images.shape[1:])}. "
+                f"The fashion features need grey {SIZE} × {SIZE} images, not images of shape {tuple(images.shape[1:])}. "
                 "Use inception:PATH, or an extractor of your own as package.module:function."
             )
         return network.features(images.float() / 127.5 - 1.0)
@@ -73,5 +73,5 @@ def fashion_features() -> FeatureExtractor:
 
 
 def folder() -> Path:
-    """Where the weights and their card are."""
+    """The folder of the weights and their card."""
     return Path(str(files("dpstride.zoo"))) / "classifier"

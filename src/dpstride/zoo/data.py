@@ -1,7 +1,7 @@
 """Real images that come with the package: the first of each half of Fashion-MNIST and of CIFAR-10, with their labels.
 
-The rule of choice is the simplest that cannot be tuned: the first images of each half in its official order. They are kept
-without loss in the smallest of the encodings tried (npz, PNG, WebP, JPEG 2000, xz): grey images as xz-compressed .npy, each
+The selection is the simplest that cannot be tuned: the first images of each half in its official order. They are stored
+losslessly in the smallest of several encodings (npz, PNG, WebP, JPEG 2000, xz): grey images as xz-compressed .npy, each
 transposed; colour images as one WebP sheet, 32 to a row.
 """
 
@@ -24,7 +24,7 @@ SHEET = 32  # images in a row of a sheet
 
 @dataclass(frozen=True)
 class EmbeddedData:
-    """One embedded half of a data set: the first ``count`` images of ``shape`` [C, H, W], and what they are."""
+    """One embedded half of a data set: the first ``count`` images, of ``shape`` [C, H, W]."""
 
     source: Literal["Fashion-MNIST", "CIFAR-10"]
     half: Literal["train", "test"]

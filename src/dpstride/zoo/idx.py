@@ -1,4 +1,4 @@
-"""Fashion-MNIST as it is published: IDX files, gzipped, in the folder of Debian's package or any other."""
+"""Fashion-MNIST as published: gzipped IDX files, in the folder of Debian's package or any other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_fashion_mnist(split: Literal["train", "test"], folder: str | Path | Non
     labels = _read_idx(folder / f"{FILES[split]}-labels-idx1-ubyte.gz", axes=1)
     if len(images) != len(labels):
         raise UnreadableFileError(
-            f"{folder}: {len(images)} images, but {len(labels)} labels. The files do not belong together."
+            f"{folder}: {len(images)} images, but {len(labels)} labels. Give files of the same data set."
         )
     return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels)
 
@@ -38,8 +38,8 @@ def _read_idx(path: Path, axes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
     """An array of unsigned bytes: magic 0, 0, 8, number of axes; sizes as big-endian 32-bit; then the bytes."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} is not there. On Debian or Ubuntu install it with `apt install {DEBIAN_PACKAGE}`; else give the "
-            "folder that holds Fashion-MNIST's four .gz files, or data of your own (--data)."
+            f"{path} does not exist. On Debian or Ubuntu install it with `apt install {DEBIAN_PACKAGE}`; otherwise give the "
+            "folder with Fashion-MNIST's four .gz files, or your own data (--data)."
         )
     try:
         with gzip.open(path, "rb") as file:
@@ -50,10 +50,10 @@ def _read_idx(path: Path, axes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
                 )
             shape = struct.unpack(f">{axes}I", header[4:])
             count = math.prod(shape)
-            check_unpacked(path, count, path.stat().st_size, "Give Fashion-MNIST's own files.")
+            check_unpacked(path, count, path.stat().st_size, "Give Fashion-MNIST's original files.")
             content = file.read(count + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableFileError(f"{path}: not a whole gzip file ({error}). Fetch it again.") from error
+        raise UnreadableFileError(f"{path}: not a whole gzip file ({error}). Download it again.") from error
     if count == 0 or len(content) != count:
-        raise UnreadableFileError(f"{path}: has shape {shape}, but not as many bytes. Fetch it again.")
+        raise UnreadableFileError(f"{path}: has shape {shape}, but not as many bytes. Download it again.")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape).copy()

@@ -1,4 +1,4 @@
-"""The one optional dependency of training and the zoo, with an error that says how to get it."""
+"""The one optional dependency of training and the zoo, with an error that says how to install it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A model that needs no network: the exact denoiser of a small Gaussian mixture, in closed form.
+"""A model without a network: the exact denoiser of a small Gaussian mixture, in closed form.
 
-Its data are 8-bit "images" of 4 × 4 pixels. Because E[x_0 given x_t] is known, what the method finds on it is the truth
-about the schedule, with no error of a network in between.
+Its data are 8-bit "images" of 4 × 4 pixels. Because E[x_0 given x_t] is known, schedules found on it are free of any error of
+a network.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Embedded models: every folder that `dpstride train` wrote and that was put under zoo/models/.
+"""Embedded models: all folders under zoo/models/, as written by `dpstride train`.
 
-A model is listed because its folder is there; there is no second list to fall out of step with it.
+The folders themselves are the list of models, so there is no second list to keep in sync.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str | None = None) -> dict[str, Any]:
-    """Return what dpstride.json says about a model; without a name, about every model, by name."""
+    """Return the dpstride.json of a model, or those of all models by name."""
     if name is None:
         return {each: read_description(folder_of(each)) for each in names()}
     return read_description(folder_of(name))
@@ -55,12 +55,12 @@ def folder_of(name: str) -> Path:
     """The diffusers folder of an embedded model, with its MODEL_CARD.md."""
     if name not in names():
         known = ", ".join(names()) or "none yet: train one with `dpstride train`"
-        raise ValueError(f"There is no embedded model {name!r}. The zoo holds {known}.")
+        raise ValueError(f"There is no embedded model {name!r}. The zoo has {known}.")
     return _root() / name
 
 
 def load_folder(folder: str | Path, name: str | None = None) -> Denoiser:
-    """A folder written by `dpstride train`, embedded or not, as a `Denoiser`; dpstride.json says what it predicts."""
+    """Load a folder written by `dpstride train`, embedded or not, as a `Denoiser`."""
     from dpstride.denoiser import Denoiser
 
     folder = Path(folder)
@@ -83,19 +83,21 @@ def load_folder(folder: str | Path, name: str | None = None) -> Denoiser:
         )
     except (ValueError, TypeError) as error:
         raise UnreadableFileError(
-            f"{folder}: {DESCRIPTION} and unet/config.json make no model ({error!s:.300})."
+            f"{folder}: {DESCRIPTION} and unet/config.json do not describe a model ({error!s:.300}). Export the model again."
         ) from error
 
 
 def load_unet(folder: Path) -> Any:
-    """The UNet2DModel of a folder, of which diffusers sees a checked copy."""
+    """Load the UNet2DModel of a folder; diffusers reads a checked copy."""
     from dpstride.integrations.folders import clean_network
     from dpstride.integrations.loaded import UnsupportedModelError
     from dpstride.integrations.part_weights import check_complete
     from dpstride.zoo.library import diffusers
 
     if not folder.is_dir():
-        raise UnreadableFileError(f"{folder}: there is no such folder, so the model has no network. Export it again.")
+        raise UnreadableFileError(
+            f"{folder}: this folder does not exist, so the model has no network. Export it again."
+        )
     try:
         with clean_network(folder, folder.parent) as copy:
             unet = diffusers().UNet2DModel.from_pretrained(copy, local_files_only=True, use_safetensors=True)
@@ -105,7 +107,7 @@ def load_unet(folder: Path) -> Any:
             return unet
     except (UnsupportedModelError, ImportError):
         raise
-    except Exception as error:  # diffusers raises whatever a wrong config makes of it
+    except Exception as error:  # diffusers may raise anything for a wrong config
         why = first_line(error, 300)
         raise UnreadableFileError(f"{folder}: diffusers could not load it ({why}). Export the model again.") from error
 
@@ -117,8 +119,8 @@ def process_of(facts: dict[str, Any]) -> ForwardProcess:
     known = ("linear", "cosine", "vp_cosine", "vp_linear", "sub_vp", "rectified_flow")
     if facts.get("process") not in known:
         raise ValueError(
-            f"The model was trained with a process of its own, {facts.get('process')!r:.80}, which no file can hold. Build the "
-            f"ForwardProcess and the Denoiser in Python; by name there are {', '.join(known)}."
+            f"The model was trained with a process of its own, {facts.get('process')!r:.80}, which files cannot store. Build "
+            f"the ForwardProcess and the Denoiser in Python; by name there are {', '.join(known)}."
         )
     process: ForwardProcess = getattr(ForwardProcess, facts["process"])(facts["T"])
     return process
@@ -152,10 +154,10 @@ def _is_number(value: object) -> bool:
 
 
 class UNetCallable:
-    """A UNet2DModel as ``network(x, time) → Tensor``, or with the labels of class-conditional models.
+    """A UNet2DModel as ``network(x, time) → Tensor``, or ``network(x, time, labels)`` for class-conditional models.
 
-    Labels come as the third argument or under the name ``key``; what else comes with the data is left alone, as it was in
-    training. ``time_scale`` multiplies a continuous time, kept a float.
+    Labels are the third argument or the keyword ``key``; other conditioning is ignored, as in training. ``time_scale``
+    multiplies a continuous time, which stays a float.
     """
 
     stateless = True  # several threads may call it
@@ -182,7 +184,7 @@ class UNetCallable:
         if labels.is_floating_point() or int(labels.min()) < 0 or int(labels.max()) >= classes:
             raise ValueError(
                 f"Labels must be whole numbers from 0 to {classes - 1} for this model of {classes} classes, but they are "
-                f"{labels.dtype} from {labels.min().item()} to {labels.max().item()}. Give the data that it was trained for."
+                f"{labels.dtype} from {labels.min().item()} to {labels.max().item()}. Give data with such labels."
             )
         return labels.long()
 

@@ -1,7 +1,7 @@
 """Embedded models of tokens, and the text that they were trained on: characters of the King James Bible.
 
-Everything lies in zoo/texts/: a folder of `dpstride train masked` for each model, listed because it is there, and compressed
-text for each half. The rule of choice cannot be tuned: stretches evenly spaced over the half, from its beginning on.
+Everything is in zoo/texts/: a folder of `dpstride train masked` for each model, which is listed if it exists, and compressed
+text for each half. The selection cannot be tuned: stretches evenly spaced over the half, from its beginning on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from dpstride.masked.denoiser import MaskedDenoiser
 
-STRETCHES, STRETCH = 16, 4100  # texts of one half, and the characters of each: 512 passages of 128 in all
+STRETCHES, STRETCH = 16, 4100  # stretches of one half, and characters of each: 512 passages of 128 in total
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def masked_names() -> tuple[str, ...]:
 
 
 def describe_masked(name: str) -> dict[str, Any]:
-    """Return what dpstride.json says about a model of tokens."""
+    """Return the dpstride.json of a model of tokens."""
     from dpstride.reading.documents import read_json_object
     from dpstride.zoo.characters import DESCRIPTION
 
@@ -80,9 +80,7 @@ def load_masked(name: str) -> MaskedDenoiser:
 def masked_folder_of(name: str) -> Path:
     """The folder of an embedded model of tokens, with its MODEL_CARD.md."""
     if name not in masked_names():
-        raise ValueError(
-            f"There is no embedded model of tokens {name!r:.80}. The zoo holds {', '.join(masked_names())}."
-        )
+        raise ValueError(f"There is no embedded model of tokens {name!r:.80}. The zoo has {', '.join(masked_names())}.")
     return _root() / name
 
 

@@ -1,4 +1,4 @@
-"""Other descriptions of a model, one file per kind; each lists its changes as records, and nothing else knows them."""
+"""Other descriptions of a model, one file per kind; each lists its changes as records, which no other module names."""
 
 from __future__ import annotations
 

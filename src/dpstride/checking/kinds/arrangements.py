@@ -1,4 +1,4 @@
-"""The order in which the network may expect the values of one sample."""
+"""Orders in which the network may expect the values of a sample."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..description import Array, Change, Facts, Inputs
 def _from_process(
     discrete: Callable[[int], ForwardProcess], continuous: Callable[[Array], ForwardProcess] | None = None
 ) -> Callable[[Inputs, Facts], Inputs | None]:
-    """A change to the process that a maker gives on T training steps, or on the grid's own times in [0, 1]."""
+    """A change to another process, made for T training steps, or for the grid's own times in [0, 1]."""
 
     def apply(inputs: Inputs, facts: Facts) -> Inputs | None:
         if facts.continuous:
@@ -31,13 +31,13 @@ def _from_process(
 
 
 def scaled_linear(T: int) -> ForwardProcess:
-    """Stable Diffusion's betas: linear in their square roots from 0.00085 to 0.012 (scaled to T as `linear` is)."""
+    """Stable Diffusion's betas: linear in their square roots from 0.00085 to 0.012 (scaled to T like `linear`)."""
     betas = np.linspace(0.00085**0.5, 0.012**0.5, T) ** 2 * (1000.0 / T)
     return ForwardProcess.from_betas(np.minimum(betas, 0.999), name="scaled_linear")
 
 
 def _continuous_scaled_linear(times: Array) -> ForwardProcess:
-    """The same for many steps: log alpha_bar = −1000 ∫ beta, the square of a line."""
+    """The same in continuous time: log alpha_bar = −1000 ∫ beta, where beta is the square of a line."""
     first, last = 0.00085**0.5, 0.012**0.5
 
     def integral(u: Array) -> Array:
@@ -49,7 +49,7 @@ def _continuous_scaled_linear(times: Array) -> ForwardProcess:
 
 
 def _sigmoid(u: Array) -> tuple[Array, Array]:
-    """Jabri et al. (2022), start −3, end 3: denoising-diffusion-pytorch's default."""
+    """The sigmoid schedule of Jabri et al. (2022) from −3 to 3, the default of denoising-diffusion-pytorch."""
     low, high = (1.0 / (1.0 + np.exp(-x)) for x in (-3.0, 3.0))
     alpha_bar = np.clip((high - 1.0 / (1.0 + np.exp(3.0 - 6.0 * u))) / (high - low), 0.0, 1.0)
     return np.sqrt(alpha_bar), np.sqrt(1.0 - alpha_bar)
@@ -64,7 +64,7 @@ def _shifted_flow(shift: float) -> Callable[[Array], tuple[Array, Array]]:
 
 
 def _of_share(coefficients: Callable[[Array], tuple[Array, Array]]) -> Callable[[Inputs, Facts], Inputs | None]:
-    """A change to f and g as functions of the share of the way to noise."""
+    """A change to f and g as functions of relative time, from 0 (clean data) to 1 (noise)."""
 
     def apply(inputs: Inputs, facts: Facts) -> Inputs | None:
         if facts.continuous and facts.times[-1] > 1.0:
@@ -76,7 +76,7 @@ def _of_share(coefficients: Callable[[Array], tuple[Array, Array]]) -> Callable[
 
 
 def _zero_terminal(change: Callable[[Inputs, Facts], Inputs | None]) -> Callable[[Inputs, Facts], Inputs | None]:
-    """The same rescaled to end in pure noise (Lin et al. 2023): sqrt(alpha_bar) shifted to 0 at T, kept at the first step."""
+    """The process rescaled to end in pure noise (Lin et al. 2023): sqrt(alpha_bar) shifted to 0 at T, kept at step 1."""
 
     def apply(inputs: Inputs, facts: Facts) -> Inputs | None:
         changed = change(inputs, facts)

@@ -1,4 +1,4 @@
-"""Candidates for what the output is: each reading is its formula for x̂_0 (method.md, section 2)."""
+"""Readings of the network's output, each a formula for x̂_0 (method.md, section 2)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ READINGS: tuple[Reading, ...] = (
 
 
 def readings_for(learned: bool) -> tuple[Reading, ...]:
-    """Every reading with both signs and, of a learned variance, of both halves of the channels."""
+    """Every reading with both signs and, with a learned variance, of both halves of the channels."""
     signed = (*READINGS, *(reading.turned() for reading in READINGS))
     return (*signed, *(reading.second() for reading in signed)) if learned else signed

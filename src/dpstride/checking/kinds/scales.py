@@ -1,4 +1,4 @@
-"""The scale of the data that the network may have been trained on, as affine maps of the data as given."""
+"""Scales of the data that the network may have been trained on, as affine maps of the given data."""
 
 from __future__ import annotations
 

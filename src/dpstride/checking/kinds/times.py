@@ -1,7 +1,7 @@
-"""Candidates for what the network is fed as time.
+"""Values that the network may expect as time.
 
-Whole numbers never leave 0 … the largest that was declared: an embedding table that is asked for a row it does not have
-stops a GPU for good.
+Integers stay within 0 … the largest declared one: an out-of-range row of an embedding table is a GPU error from which the
+process cannot recover.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 from ..description import Array, Change, Facts, Inputs
 
-MOST = 1e6  # no network is fed a larger time
+MOST = 1e6  # the largest time that is tried
 
 
 def _fed(values: Callable[[Inputs, Facts], Array | None], whole: bool | None = None) -> Callable[..., Inputs | None]:
-    """The change to these times; ``whole`` None keeps the kind of number that was declared."""
+    """The change to these times; ``whole`` None keeps the declared kind of number."""
 
     def apply(inputs: Inputs, facts: Facts) -> Inputs | None:
         times = values(inputs, facts)
@@ -32,7 +32,7 @@ def _fed(values: Callable[[Inputs, Facts], Array | None], whole: bool | None = N
 
 
 def _shifted(by: int) -> Callable[[Inputs, Facts], Array | None]:
-    """One training step later or earlier; only even times have such a thing."""
+    """Times ``by`` training steps later; None for floats that are not evenly spaced."""
 
     def values(inputs: Inputs, facts: Facts) -> Array | None:
         if inputs.whole:
@@ -54,7 +54,7 @@ def _index0(inputs: Inputs, facts: Facts) -> Array:
 
 
 TIMES: tuple[Change, ...] = (
-    # First, so that times which differ from others in this alone are not tried where it makes no difference.
+    # First, so that times that differ from others only in this are skipped if it makes no difference.
     Change("time as a float", "time_input=lambda i: float(...)", _fed(lambda i, _: i.time if i.whole else None, False)),
     Change("time one step later", "time_input=lambda i: i (training steps counted from 1)", _fed(_shifted(1))),
     Change("time one step earlier", "time_input='index0' (or one less than now)", _fed(_shifted(-1))),

@@ -1,10 +1,10 @@
-"""Stage 8. `report.html`: one self-contained page on which a reader looks through every budget.
+"""Stage 8. `report.html`: one self-contained page for browsing every budget.
 
-saved.py      what a results folder holds
-document.py   what of it the page is given, as one compact JSON document
+saved.py      the contents of a results folder
+document.py   the data of the page, as one compact JSON document
 pack.py       long arrays in that document
-pictures.py   sample grids in it
-write.py      templates, styles, scripts and document → one file without any external request
+pictures.py   sample grids in that document
+write.py      templates, styles, scripts and document → one file without external requests
 """
 
 from .write import write_page

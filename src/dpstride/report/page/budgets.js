@@ -1,6 +1,6 @@
-// What every page has: the budget and what follows it, what the reader can do. SCORES says how good paths are: fill(), answer() and
+// Shared by all pages: the budget, what depends on it, and the controls. SCORES shows the scores of paths: fill(), answer() and
 // first() once, draw() for a width, show(), said() and told() for a budget, listen(). PAGE, in the page's own script, does the rest:
-// prepare() and fill() once, draw() for a width, show() and list() for a budget, listen() to what only it has.
+// prepare() and fill() once, draw() for a width, show() and list() for a budget, listen() to its own controls.
 
 const state = {place: 0, budget: 1, path: [], axis: null, tolerance: 0.1, printing: false};
 let report = null;
@@ -12,7 +12,7 @@ function fillOnce() {
   $('caveat').replaceChildren(...prose(report.caveat));
   $('facts').replaceChildren(...report.facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
   $('provenance').replaceChildren(...report.provenance.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
-  $('warnings').replaceChildren(...[...report.warnings, ...(report.dropped ? [`To stay small, this page leaves out ${grouped(report.dropped)} of the budgets above 256; schedules.json has all.`] : [])]
+  $('warnings').replaceChildren(...[...report.warnings, ...(report.dropped ? [`To stay small, this page omits ${grouped(report.dropped)} of the budgets above 256; schedules.json has all.`] : [])]
     .map((text) => element('li', {}, ...prose(text))));
   $('warnings').hidden = !$('warnings').children.length;
   $('presets').replaceChildren(...usualBudgets().map((K) => element('button', {type: 'button', 'data-budget': K, onclick: () => choose(report.budgets.indexOf(K))},
@@ -79,7 +79,7 @@ function fillForms() {
 async function copy(text, button, what) {
   const copied = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copiedAsBefore(text);
   button.focus();
-  $('announce').textContent = copied ? `Copied ${what}.` : `This browser does not let the page copy ${what}.`;
+  $('announce').textContent = copied ? `Copied ${what}.` : `This browser does not allow the page to copy ${what}.`;
   button.textContent = copied ? 'Copied' : 'Not allowed';
   button.classList.toggle('done', copied);
   setTimeout(() => { button.textContent = 'Copy'; button.classList.remove('done'); }, 1600);
@@ -96,7 +96,7 @@ function copiedAsBefore(text) {
   return copied;
 }
 
-// --- what the reader does --------------------------------------------------------------------------------------------
+// --- controls --------------------------------------------------------------------------------------------------------
 
 const KEYS = {
   ArrowRight: () => state.place + 1,
@@ -121,7 +121,7 @@ function listen() {
     event.preventDefault();
     choose(KEYS[event.key]());
   });
-  // Left and right work anywhere but in a field of its own keys.
+  // Left and right work anywhere except in fields that use these keys.
   document.addEventListener('keydown', (event) => {
     const busy = event.target.closest('input, textarea, select, summary, .scroll');
     if (busy || event.ctrlKey || event.metaKey || event.altKey || !['ArrowLeft', 'ArrowRight'].includes(event.key)) return;
@@ -139,7 +139,7 @@ function listen() {
   SCORES.listen();
   PAGE.listen();
   $('listing').addEventListener('toggle', () => { if ($('listing').open) PAGE.list(); });
-  // On paper the figures are drawn for its width, so that their text keeps its size.
+  // For printing, figures are drawn for the width of the paper, so that their text keeps its size.
   for (const [event, printing] of [['beforeprint', true], ['afterprint', false]]) {
     window.addEventListener(event, () => {
       document.documentElement.classList.toggle('printing', printing);

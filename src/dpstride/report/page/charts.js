@@ -1,4 +1,4 @@
-// Elements, scales, ticks and tooltips: what every figure is drawn with. All text is set as text, never as markup.
+// Elements, scales, ticks and tooltips, shared by all figures. All text is set as text, never as markup.
 
 const $ = (id) => document.getElementById(id);
 const SVG = 'http://www.w3.org/2000/svg';
@@ -14,7 +14,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Sentences that a terminal shows too, where commands stand between backquotes.
+// Sentences that a terminal shows too, with commands in backquotes.
 function prose(text) {
   const parts = text.split('`');
   return parts.length % 2 ? parts.map((part, i) => (i % 2 ? element('code', {}, part) : part)) : [text];
@@ -28,7 +28,7 @@ function shape(tag, attributes = {}, ...children) {
 }
 
 const fixed = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits).replace('-', '−') : '–');
-// A time or noise level of the grid: whole as it is, else six digits.
+// A time or noise level of the grid, with up to six significant digits.
 const level = (value) => (Number.isFinite(value) ? Number(value.toPrecision(6)).toLocaleString('en', {maximumSignificantDigits: 6}) : value > 0 ? '∞' : '−∞').replace('-', '−');
 const logarithm = (value, digits = 3) => (Number.isFinite(value) ? fixed(value, digits) : level(value));
 const round = (value) => Math.round(value * 100) / 100;
@@ -121,7 +121,7 @@ function axisLeft(plot, marks, title) {
   plot.svg.append(group);
 }
 
-// A clip so that lines end at the frame.
+// Clips lines at the frame.
 function clipped(plot, name) {
   plot.svg.append(shape('clipPath', {id: name}, shape('rect', {x: plot.left, y: plot.top - 2, width: plot.right - plot.left,
     height: plot.bottom - plot.top + 4})));
@@ -143,7 +143,7 @@ function showTip(plot, x, y, lines) {
   plot.tip.style.top = `${Math.max(0, y * scale - plot.tip.offsetHeight / 2)}px`;
 }
 
-// Where in the figure's own units the pointer is.
+// The position of the pointer in the figure's own units.
 function pointed(plot, event) {
   const box = plot.svg.getBoundingClientRect();
   const scale = plot.width / box.width;
@@ -174,8 +174,8 @@ function fillTable(table, head, rows) {
     ...cells.map((text, i) => (i ? element('td', {}, text) : element('th', {scope: 'row'}, text))))));
 }
 
-// Paths as marks on lanes, [{stride, label, name, path}], the chosen one first; `at` is where on the axis a point of a path
-// stands, from 0 to 1, `marks` are those of the axis for a number of pixels, and `describe` says what a point is.
+// Paths as marks on lanes, [{stride, label, name, path}], the chosen one first; `at` gives the position of a point on the
+// axis, from 0 to 1, `marks` the marks of the axis for their number, and `describe` the words for a point.
 function drawLanes(lanes, {left, words, at, marks, title, describe}) {
   const narrow = $('path').clientWidth < 520;
   const height = narrow ? 42 : 34;

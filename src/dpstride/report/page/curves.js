@@ -1,6 +1,6 @@
 // Held-out scores against the budget, and at one: figures that every page has.
 
-// Bits/dim above which an axis ends: one stride far off would flatten all curves to one line. report/figures.py has the same rule.
+// Upper end of the axis of bits/dim: one stride far off would flatten all curves. report/figures.py has the same rule.
 function mostShown({budgets, curves}) {
   const least = curves.dp.bpd.reduce((a, b) => Math.min(a, b), Infinity);
   const few = budgets.reduce((best, K, i) => (Math.abs(K - 8) < Math.abs(budgets[best] - 8) ? i : best), 0);
@@ -29,7 +29,7 @@ function drawCurves(report, state, choose) {
   if (!answerOf(report, state.tolerance).useless) {
     inside.append(shape('rect', {class: 'close', x: plot.left, width: plot.right - plot.left, y: round(top), height: round(y(least) - top)}));
   }
-  // Neighbouring budgets fall on one pixel at the right; a point for each would only be slow.
+  // On the right, neighbouring budgets share a pixel; a point for each would only be slow.
   const places = [];
   budgets.forEach((K, i) => { if (!i || i === last || x(K) - x(budgets[places.at(-1)]) >= 0.7) places.push(i); });
   for (const stride of [...BANDS].reverse()) {

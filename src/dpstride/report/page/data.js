@@ -1,4 +1,4 @@
-// The document of the page, unpacked, and the rules that the library itself applies to it.
+// The page's document, unpacked, and the library's own rules for it.
 
 const ARRAYS = {u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array};
 
@@ -17,7 +17,7 @@ async function unpack(packed) {
   return new ARRAYS[packed.kind](plain.buffer);
 }
 
-// Every packed array in the document, however deep, replaced by its numbers.
+// The document with every packed array, at any depth, replaced by its numbers.
 async function unpackAll(value) {
   if (value === null || typeof value !== 'object') return value;
   if ('kind' in value && 'data' in value) return unpack(value);
@@ -62,7 +62,7 @@ function answerOf(report, tolerance) {
   const fewest = bpd.findIndex((value) => value <= bpd[best] + tolerance);
   const last = bpd.length - 1;
   const hurts = bpd[best] < bpd[last] - report.negligible;
-  const worse = bpd[last] - bpd[best] > Math.max(report.visible, 2 * (error[last] || 0));  // beyond its error, and to be seen
+  const worse = bpd[last] - bpd[best] > Math.max(report.visible, 2 * (error[last] || 0));  // significant, and visible
   const largest = report.budgets[last];
   const name = hurts ? 'the least of any budget'
     : largest === report.T ? `all ${grouped(largest)}` : stepsInWords(largest);

@@ -1,6 +1,6 @@
-// Distances from real data: measured at a few budgets, with intervals, beside a reference of many steps.
+// Distances from real data, measured at a few budgets, with intervals and a reference of many steps.
 
-// Outlines about (0, 0), one for each schedule in the order of the report.
+// Outlines around (0, 0), one for each schedule in the order of the report.
 const OUTLINES = ['M-4.8 0a4.8 4.8 0 1 0 9.6 0a4.8 4.8 0 1 0-9.6 0', 'M-4-4h8v8h-8z', 'M0-5l4.8 9h-9.6z', 'M0-5.6l5 5.6-5 5.6-5-5.6z', 'M0 5l4.8-9h-9.6z',
   'M-5 0l2.5-4.4h5l2.5 4.4-2.5 4.4h-5z', 'M-1.7-5h3.4v3.3h3.3v3.4h-3.3v3.3h-3.4v-3.3h-3.3v-3.4h3.3z'];
 const outline = (i) => OUTLINES[i % OUTLINES.length];
@@ -32,7 +32,7 @@ function markerIcon({style, i}) {
 
 const ends = ({value, error}) => [value - report.interval * error, value + report.interval * error];
 
-// Logarithmic where every distance is positive: they fall by a factor from budget to budget. Intervals that reach below are cut.
+// Logarithmic if every distance is positive, since they fall by a factor from budget to budget. Intervals that reach lower are cut.
 function distanceScale(plot) {
   const all = [...report.points, report.reference];
   const values = all.map(({value}) => value);
@@ -91,7 +91,7 @@ function drawDistances() {
   };
 }
 
-// Distances of the budget, or of the nearest that was measured.
+// Distances at the budget, or at the nearest measured one.
 function showNumbers() {
   const K = nearestMeasured(state.budget);
   const some = report.points.some(({frechet}) => frechet !== null);
@@ -117,8 +117,8 @@ function racedWords() {
 
 const SCORES = {
   fill() {
-    $('distances-hint').textContent = `${grouped(report.samples)} samples a path, from noises and against real data that chose nothing; lower is better. Bars are 95% intervals, side by side, and the grey band is that of the reference. ` +
-      (measuredBudgets().length > report.tableBudgets.length ? 'Between the raced numbers of steps only the raced path and even steps were measured. ' : '') + 'Point to read values, click to choose a budget.';
+    $('distances-hint').textContent = `${grouped(report.samples)} samples per path, from held-out noise and against held-out real data; lower is better. Bars are 95% intervals, side by side; the grey band is that of the reference. ` +
+      (measuredBudgets().length > report.tableBudgets.length ? 'Between the numbers of steps that raced, only the raced path and even steps were measured. ' : '') + 'Point to read values, click to choose a budget.';
     fillLegend($('legend'), [...report.schedules.map((schedule, i) => [markerIcon({...schedule, i}), schedule.words]), [stroke('floor'), `${referenceName()}, the reference`]]);
     const some = report.points.some(({frechet}) => frechet !== null);
     const row = (words, point, text) => [words, grouped(point.budget), significant(point.value), twoDigits(point.error), `${ends(point).map(significant).join(' to ')}`, text,
@@ -127,7 +127,7 @@ const SCORES = {
       [...measuredBudgets().flatMap((K) => measuredAt(K).map(({name, words, point}) => row(words, point, name === 'raced' ? '' : behind(point.ahead)))),
         row(referenceName(), report.reference, '')]);
   },
-  answer() {}, // it is in the page already
+  answer() {}, // already in the page
   first: () => nearestPlace(report.budgets, report.enough ?? 8),
   draw() {
     markMeasured = drawDistances();

@@ -1,8 +1,8 @@
 """The page's data: one JSON document, a few hundred kilobytes even for the 4,000 paths of a grid of 4,000.
 
-Paths are bit masks, each but the first as its difference from the one before, which is mostly 0. Costs are not the
-table but those of the steps that some path takes, and a sample of the table to look at. Numbers that a reader may copy
-or compare are float64; the rules of the answer (`Comparison.enough`) are applied by the page itself, for any tolerance.
+Paths are bit masks, each but the first as its difference from the one before, which is mostly 0. Instead of the whole
+table of costs there are those of all steps on some path, and a subsampled table for the map. Numbers that a reader may
+copy or compare are float64. The page itself applies the rules of the answer (`Comparison.enough`), for any tolerance.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .saved import Saved
 Path = npt.NDArray[np.int64]  # grid indices
 FORMAT = "dpstride-page-1"
 HEAT_POINTS = 208  # grid indices at which the table is shown
-HEAT_FLOOR = 1e-5  # bits/dim: all steps below cost nothing
+HEAT_FLOOR = 1e-5  # bits/dim, below which costs are shown as equal
 MOST_BYTES = 2_200_000  # of the document without samples; the page must stay below 3 MB
-EVERY_BUDGET = 256  # up to which budgets are kept when that is too little
-TEXT = 400  # characters of a text of others
+EVERY_BUDGET = 256  # budgets up to here are always kept
+TEXT = 400  # characters of foreign text
 
 
 def page_document(saved: Saved, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
-    """Everything on the page, ready for JSON; of too long paths, budgets above 256 are thinned until they fit."""
+    """Everything on the page, ready for JSON; if it is too long, budgets above 256 are thinned until it fits."""
     budgets = saved.schedules.budgets
     while True:
         document = _document(saved, budgets)
@@ -105,7 +105,7 @@ def facts_of(process: ForwardProcess) -> dict[str, Any]:
 
 
 def noise_grid(process: ForwardProcess) -> dict[str, Any]:
-    """Per index 0 … T: time, log-SNR, the training step where there are such, and sigma as `export.sigmas` has it."""
+    """Per index 0 … T: time, log-SNR, the training step of a discrete process, and sigma as in `export.sigmas`."""
     noise = np.full(process.T + 1, np.inf)  # where f = 0
     noise[0] = 0.0
     flow = process.name == "rectified_flow"
@@ -122,7 +122,7 @@ def noise_grid(process: ForwardProcess) -> dict[str, Any]:
 
 
 def path_masks(paths: Sequence[Path], T: int) -> dict[str, Any]:
-    """Paths as masks: bit i is set when the path visits grid index i; a mask is stored as what differs from the one before."""
+    """Paths as masks: bit i is set if the path visits grid index i; each mask is stored as its XOR with the one before."""
     visited = np.zeros((len(paths), T + 1), dtype=np.uint8)
     for row, path in zip(visited, paths, strict=True):
         row[path] = 1
@@ -135,7 +135,7 @@ def path_masks(paths: Sequence[Path], T: int) -> dict[str, Any]:
 
 
 def _steps(costs: CostTable, paths: Sequence[Path]) -> dict[str, Any]:
-    """Bits/dim of every step t → s > 0 that some path takes, by t and then by t − s; and of each path's last step."""
+    """Bits/dim of every step t → s > 0 on some path, sorted by t and then t − s, and of each path's last step."""
     unit = costs.dims * math.log(2.0)
     taken = np.zeros((costs.T + 1, costs.T + 1), dtype=bool)
     last, prior = [], []
@@ -156,9 +156,9 @@ def _steps(costs: CostTable, paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def _heat(costs: CostTable) -> dict[str, Any]:
-    """The table at a few hundred indices, even in index and in log-SNR: log10 bits/dim in 16 bits, 0 where there is none.
+    """The table at a few hundred indices, even in index and in log-SNR: log10 bits/dim in 16 bits, 0 if unknown.
 
-    Row by row, t = indices[i] and s = indices[j] for j < i; index 0 is the first.
+    Rows are t = indices[i], and columns s = indices[j] for j < i; indices[0] is 0.
     """
     indices = [0, *choosing_steps(costs.process, min(HEAT_POINTS, costs.T))]
     cells = [(indices[i], indices[j]) for i in range(1, len(indices)) for j in range(i)]
@@ -189,12 +189,12 @@ def _span(values: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def told(rows: Iterable[Sequence[Any]]) -> list[list[str]]:
-    """Names with what is said under each, as text that may be shown; without those of which nothing is known."""
+    """Pairs of name and value, as text safe to show; those without a value are left out."""
     return [[name, printable(value, 2 * TEXT)] for name, value in rows if value is not None]
 
 
 def _facts(saved: Saved) -> list[list[str]]:
-    """Facts that a reader asks for first: the model, the data, the samples used, the uncertainty."""
+    """The most important facts: model, data, samples used, uncertainty."""
     comparison, process, run = saved.comparison, saved.schedules.process, saved.run
     model, options, samples = comparison.model, comparison.options, comparison.samples
     predicts = f", predicts {model['predicts']}" if "predicts" in model else ""
@@ -206,7 +206,7 @@ def _facts(saved: Saved) -> list[list[str]]:
         ["Scored on", f"{samples['heldout']:,} other samples{heldout}; ± is one standard error over them"],
     ]
     if saved.adaptive is not None:
-        facts.append(["Spent, and how near to the best", saved.adaptive.sentence()])
+        facts.append(["Network evaluations and regret", saved.adaptive.sentence()])
     return told(facts)
 
 
@@ -235,7 +235,7 @@ def _provenance(saved: Saved) -> list[list[str]]:
 
 
 def _front(front: Front) -> dict[str, Any]:
-    """Per budget the corners of its trade-off, from the least bits/dim on; ``taken`` is the one that the λ asked for takes."""
+    """Per budget, the corners of its trade-off by ascending bits/dim; ``taken`` is the one that minimises for the chosen λ."""
     return {
         "weight": front.weight,
         "budgets": [

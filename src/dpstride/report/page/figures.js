@@ -11,7 +11,7 @@ function drawLosses(report, state) {
   const parts = [['last', 'the last step, from ' + `index ${grouped(path.at(-2))} to clean data`, last],
     ['between', inner.length === 1 ? 'the step before it' : `the ${grouped(inner.length)} steps before it`, between],
     ['prior', 'the prior', prior]];
-  $('composition').textContent = `Of ${fixed(last + between + prior)} bits/dim, ${fixed(last)} are in ${parts[0][1]}` +
+  $('composition').textContent = `Of ${fixed(last + between + prior)} bits/dim, ${fixed(last)} are lost in ${parts[0][1]}` +
     (inner.length ? `, ${fixed(between)} in ${parts[1][1]}` : '') + ` and ${fixed(prior)} in the prior.`;
   const whole = parts.reduce((sum, [, , value]) => sum + Math.max(value, 0), 0);
   $('composed').replaceChildren(...parts.filter(([, , value]) => value > 0.002 * whole).map(([name, , value]) => {
@@ -51,7 +51,7 @@ function drawLosses(report, state) {
 
 // --- the table of costs ----------------------------------------------------------------------------------------------
 
-// Cividis, at nine places: told apart with any colour vision, and in grey.
+// Cividis, at ten places: distinguishable with any colour vision, and in grey.
 const CIVIDIS = [[0, 34, 78], [18, 53, 112], [59, 73, 108], [87, 93, 109], [112, 113, 115], [138, 134, 120], [165, 156, 116],
   [195, 179, 105], [225, 204, 85], [254, 232, 56]];
 
@@ -72,7 +72,7 @@ function drawHeat(report, state) {
   const x = linear(0, 1, plot.left, plot.right);
   const y = linear(0, 1, plot.bottom, plot.top);
   const pixels = Math.round(size * Math.min(window.devicePixelRatio || 1, 2));
-  // For each pixel the sampled index that is nearest on this axis.
+  // For each pixel, the sampled index nearest to it on this axis.
   const cell = new Uint16Array(pixels);
   for (let pixel = 0, i = 0; pixel < pixels; pixel++) {
     const at = (pixel + 0.5) / pixels;
@@ -94,7 +94,7 @@ function drawHeat(report, state) {
     }
   }
   context.putImageData(image, 0, 0);
-  // In parts of the figure, which may be scaled when printed.
+  // Relative to the figure, which may be scaled when printed.
   const share = (part, whole) => `${100 * part / whole}%`;
   Object.assign(canvas.style, {left: share(plot.left, plot.width), top: share(plot.top, plot.height), width: share(size, plot.width), height: share(size, plot.height)});
   $('heat').prepend(canvas);
@@ -128,7 +128,7 @@ function drawHeat(report, state) {
   };
 }
 
-// The colours' meaning, in the corner that steps leave free.
+// The colour scale, in the corner without steps.
 function drawScale(plot, low, high, size) {
   const width = Math.min(190, size * 0.42);
   const [left, top] = [plot.right - width - 6, plot.bottom - 46];
@@ -167,7 +167,7 @@ function drawDistance(report, container, name, value, error) {
     const found = points.filter((point) => (point.stride === stride || (point.stride === 'all' && point.budget === report.T)) && Number.isFinite(value(point)));
     const shift = error ? {quadratic: 5, even: -5, dp: 0}[stride] : 0; // bars side by side
     const at = (point) => x(point.budget) + (point.stride === 'all' ? 0 : shift);
-    // A Fréchet distance of fewer samples is larger for that alone, so it stands apart; a kernel distance is not.
+    // A Fréchet distance is biased upwards with fewer samples, so such points are not joined; a kernel distance is unbiased.
     const joined = found.filter((point) => error || point.samples === mostSamples(points));
     plot.svg.append(shape('path', {class: `line ${stride}`, d: lineThrough(joined.map((point) => [at(point), y(value(point))]))}));
     for (const point of found) {
@@ -221,7 +221,7 @@ function drawAgreement(report) {
 
 function drawAblation(report) {
   const {sizes, budgets, excess} = report.study.ablation;
-  const plot = frame($('ablation'), 300, {left: 62, right: 16, top: 28, bottom: 44}, 'Bits/dim lost by paths that were chosen on few samples');
+  const plot = frame($('ablation'), 300, {left: 62, right: 16, top: 28, bottom: 44}, 'Bits/dim lost by choosing paths on few samples');
   const all = excess.flat(2).filter(Number.isFinite);
   const [least, most] = [Math.min(0, ...all), Math.max(...all, 1e-6)];
   const x = logarithmic(sizes[0] / 1.2, sizes.at(-1) * 1.2, plot.left, plot.right);

@@ -1,6 +1,6 @@
-// Paths of Gaussian diffusion in the forms that samplers take.
+// Paths of Gaussian diffusion in the formats of samplers.
 
-// What each sampler takes, as integrations/export.py has it: text, or the reason why there is none.
+// The path in each sampler's format, as in integrations/export.py: text, or the reason why there is none.
 function samplerForms(report, path) {
   const {origin, sigmas, flow} = report.grid;
   const kept = path.slice(0, -1);

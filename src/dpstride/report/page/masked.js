@@ -2,11 +2,11 @@
 
 const WORDS = {step: 'round', unit: 'bits/token', spoken: 'bits per token', values: 'tokens', stride: 'schedule'};
 const BANDS = ['dp'];
-let STRIDES = BANDS; // those of the report, which depend on its samples
+let STRIDES = BANDS; // replaced by those of the report, which depend on its samples
 
 const share = (count) => `${Number((100 * count / report.T).toPrecision(3))} %`;
 
-// Every rule that fixes its numbers, with the counts of masked tokens of this budget.
+// Every rule with fixed numbers of tokens, and its counts of masked tokens at this budget.
 const countsOf = () => STRIDES.filter((rule) => rule === 'dp' || report.otherPaths[rule])
   .map((rule) => [rule, rule === 'dp' ? state.path : pathAt(report, state.place, report.otherPaths[rule])]);
 
@@ -25,7 +25,7 @@ function drawShares() {
   });
 }
 
-// Bars of the best schedule; where there are more rounds than pixels, neighbouring ones are one bar.
+// Bars of the best schedule; with more rounds than pixels, neighbouring bars merge.
 function drawTokens() {
   const revealed = state.path.slice(0, -1).map((count, i) => count - state.path[i + 1]);
   const K = revealed.length;
@@ -48,7 +48,7 @@ function drawTokens() {
   }, () => {});
 }
 
-// Bits of a masked token while t are masked, between counts that were evaluated by a line.
+// Bits of a masked token while t are masked, interpolated linearly between evaluated counts.
 function bitsAt(t) {
   const {counts, bits} = report.profile;
   let i = counts.findIndex((count) => count >= t);
@@ -72,11 +72,11 @@ function drawProfile() {
   axisBelow(plot, shareMarks((plot.right - plot.left) / 80).map(({at, label}) => ({at: x(at * report.T), label})), shareTitle(narrow));
   onPoint(plot, (px, py) => {
     const t = Math.min(report.T, Math.max(1, Math.round(x.invert(px))));
-    showTip(plot, x(t), py, [element('strong', {}, `${grouped(t)} of ${grouped(report.T)} masked`), `${fixed(bitsAt(t))} bits for each of them`]);
+    showTip(plot, x(t), py, [element('strong', {}, `${grouped(t)} of ${grouped(report.T)} masked`), `${fixed(bitsAt(t))} bits each`]);
   }, () => {});
 }
 
-// What each sampler takes.
+// The schedule in each sampler's format.
 function formsOf(report, path) {
   const list = (numbers) => `[${numbers.join(', ')}]`;
   const float = (value) => (Number.isInteger(value) ? value.toFixed(1) : String(value));

@@ -6,13 +6,13 @@ const AXES = {
   logSnr: 'log-SNR of the noise level',
 };
 
-// Where every grid index stands between clean data (0) and noise (1), and marks to write below.
+// The position of every grid index between clean data (0) and noise (1), and the marks of the axis.
 function noiseAxis(report, kind) {
   const T = report.T;
   const values = kind === 'index' ? Float64Array.from({length: T + 1}, (_, i) => i)
     : kind === 'time' ? Float64Array.from(report.grid.times) : Float64Array.from(report.grid.logSnr, (value) => -value);
   if (kind === 'logSnr') {
-    // Clean data has infinite log-SNR, and pure noise may have: they stand a little outside the others.
+    // Clean data has infinite log-SNR, and pure noise may have −∞: they are drawn a little outside the others.
     const finite = values.filter(Number.isFinite);
     const room = ((finite.at(-1) - finite[0]) || 1) * 0.06;
     for (let i = 0; i <= T; i++) {

@@ -1,4 +1,4 @@
-"""Arrays as text: bytes transposed so that alike ones are neighbours, deflated, base64. data.js reads them back."""
+"""Arrays as text: bytes transposed so that similar ones are adjacent, deflated, base64. data.js reads them back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TYPES = {"u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "f4": np.float32, "f8
 
 
 def pack(values: npt.ArrayLike, kind: str) -> dict[str, Any]:
-    """``values`` as little-endian numbers of a ``kind`` in TYPES."""
+    """Pack ``values`` as little-endian numbers of a ``kind`` in TYPES."""
     array = np.ascontiguousarray(values).astype(np.dtype(TYPES[kind]).newbyteorder("<")).ravel()
     planes = array.view(np.uint8).reshape(-1, array.itemsize).T
     return {"kind": kind, "data": base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode("ascii")}
 
 
 def unpack(packed: dict[str, Any]) -> npt.NDArray[Any]:
-    """Unpack what `pack` packed; the page does the same."""
+    """Undo `pack`, as the page does."""
     kind = np.dtype(TYPES[packed["kind"]]).newbyteorder("<")
     planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), dtype=np.uint8)
     return np.ascontiguousarray(planes.reshape(kind.itemsize, -1).T).view(kind).ravel()

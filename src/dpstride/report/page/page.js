@@ -16,7 +16,7 @@ function fillStudy() {
     $('distances-part').hidden = false;
     const counts = [...new Set(distances.points.map((point) => point.samples))].sort((a, b) => a - b).map(grouped).join(' or ');
     $('distances-hint').textContent = `${counts} samples against ${grouped(distances.real)} real images, ${distances.sampler} sampling; lower is better.` +
-      (distances.floor ? ` The grey line is that of ${grouped(distances.floor.samples)} real held-out images.` : '');
+      (distances.floor ? ` The grey line is the distance of ${grouped(distances.floor.samples)} real held-out images.` : '');
     $('agreement-sentence').textContent = sentence || '';
     const icon = (stride) => {
       const svg = shape('svg', {viewBox: '0 0 26 14', width: 26, height: 14, 'aria-hidden': 'true', class: 'swatch'});
@@ -31,7 +31,7 @@ function fillStudy() {
   }
   if (ablation) {
     $('ablation-part').hidden = false;
-    $('ablation-hint').textContent = `Held-out bits/dim that paths chosen on few samples lose against those of all ${grouped(ablation.all)}: mean and range over ${ablation.draws} draws.`;
+    $('ablation-hint').textContent = `Held-out bits/dim lost by choosing paths on few samples instead of all ${grouped(ablation.all)}: mean and range over ${ablation.draws} draws.`;
     fillLegend($('ablation-legend'), ablation.budgets.map((K, i) => [orderSwatch(i, ablation.budgets.length), stepsInWords(K)]));
     fillTable($('ablation-table'), ['samples', ...ablation.budgets.map(stepsInWords)], ablation.sizes.map((size, j) => [grouped(size),
       ...ablation.excess.map((row) => `${significant(row[j][0] ?? NaN)} (${significant(row[j][1] ?? NaN)} to ${significant(row[j][2] ?? NaN)})`)]));
@@ -42,8 +42,8 @@ function fillFront() {
   if (!report.front) return;
   const {weight, budgets} = report.front;
   $('front-part').hidden = false;
-  $('front-hint').textContent = 'Every path that is the best of bits/dim + λ · squared distance for some λ: lower is a better likelihood, further left is nearer to what the sampler would draw with all steps. ' +
-    `Large dots are the paths of λ = ${significant(weight)}, which this report is about.`;
+  $('front-hint').textContent = 'Every path that minimises bits/dim + λ · squared distance for some λ: lower means a better likelihood, further left means closer to the samples of all steps. ' +
+    `Large dots are the paths for λ = ${significant(weight)}, the subject of this report.`;
   fillLegend($('front-legend'), budgets.map(({budget}, i) => [orderSwatch(i, budgets.length), stepsInWords(budget)]));
   fillTable($('front-table'), ['steps', 'bits/dim', 'distance', 'best for'], budgets.flatMap(({budget, points, taken}) => points.map(([bpd, cost, low, high], j) =>
     [grouped(budget), fixed(bpd), significant(Math.sqrt(cost)), `${lambdas(low, high)}${j === taken ? ' (this report)' : ''}`])));

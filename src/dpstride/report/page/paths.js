@@ -1,4 +1,4 @@
-// Paths of Gaussian diffusion: what they are called, what their steps cost, and hand-made ones.
+// Paths of Gaussian diffusion: their words, the costs of their steps, and hand-made ones.
 
 const STRIDES = ['dp', 'even', 'quadratic'];
 const BANDS = STRIDES;

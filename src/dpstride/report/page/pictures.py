@@ -1,4 +1,4 @@
-"""Sample grids for the page, as PNG data URLs: those of a study's streams, or the PNG files of a demo."""
+"""Sample grids for the page, as PNG data URLs: from the streams of a study, or from the PNG files of a demo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..study_figures import sample_rows
 from ..text import NAMES
 
 LARGEST = 96  # pixels of one image's side; larger ones are shrunk
-WIDEST = 480  # pixels of a grid's side, where there are many of them
+WIDEST = 480  # pixels of a grid's side, if there are many grids
 MOST_BYTES = 2_000_000  # of one PNG file
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 FILE = re.compile(r"samples_(\d+)_steps(?:_(even|quadratic|dp))?\.png")
@@ -77,7 +77,7 @@ def _grids(folder: Path) -> list[dict[str, Any]]:
 
 
 def grid_picture(path: Path, label: str) -> dict[str, Any] | None:
-    """A grid of samples as it is in a folder, or smaller where it is large; None where there is none."""
+    """A grid of samples from a folder, shrunk if it is large; None if it does not exist."""
     from PIL import Image
 
     if not path.is_file():
@@ -96,7 +96,7 @@ def grid_picture(path: Path, label: str) -> dict[str, Any] | None:
 
 
 def _png(path: Path) -> bytes | None:
-    """A PNG file that is small enough to embed as it is."""
+    """The content of a PNG file, if it is small enough to embed."""
     if path.stat().st_size > MOST_BYTES or not (content := path.read_bytes()).startswith(SIGNATURE):
         return None
     return content

@@ -1,6 +1,6 @@
-// The page of a race: the path and the rule that it is of, samples, what was spent, and how the race went.
+// The page of a race: the path and its rule, samples, network evaluations, and the rounds of the race.
 
-// Evaluations of a sample, where a step is not one.
+// Network evaluations per sample along a path; a step may take more than one.
 const evaluations = (steps) => report.passes.step * steps - report.passes.saved;
 const WORDS = {step: 'step', more: (steps) => (evaluations(steps) === steps ? '' : ` (${grouped(evaluations(steps))} ${evaluations(steps) === 1 ? 'evaluation' : 'evaluations'})`)};
 
@@ -10,7 +10,7 @@ function showSamples() {
   const all = budgets.map(({budget}) => budget);
   const {budget, pictures} = budgets[nearestPlace(all, state.budget)];
   $('samples-budget').textContent = stepsInWords(budget);
-  $('samples-remark').textContent = budget === state.budget ? '' : `There are none of ${stepsInWords(state.budget)}; these are the nearest.`;
+  $('samples-remark').textContent = budget === state.budget ? '' : `There are none for ${stepsInWords(state.budget)}; these are the nearest.`;
   if ($('samples').dataset.budget === String(budget)) return;
   $('samples').dataset.budget = budget;
   $('samples').replaceChildren(element('div', {class: 'pictures'}, ...[...common, ...pictures].map(({label, png, width, height}, i) => element('figure', {},
@@ -19,7 +19,7 @@ function showSamples() {
 
 function fillSpent() {
   const total = report.spent.reduce((sum, [, count]) => sum + count, 0);
-  fillTable($('spent'), ['for', 'network evaluations'], [...report.spent, ['in all', total]].map(([part, count]) => [part, grouped(count)]));
+  fillTable($('spent'), ['for', 'network evaluations'], [...report.spent, ['total', total]].map(([part, count]) => [part, grouped(count)]));
 }
 
 function fillHeats() {
@@ -28,7 +28,7 @@ function fillHeats() {
     fillTable(table, ['candidate', ...rounds.map(({samples, left}) => `${grouped(samples)} samples, ${grouped(left)} ${left === 1 ? 'candidate' : 'candidates'}`)],
       candidates.map(({name, distances}) => [name, ...distances.map((pair) => (pair ? told({value: pair[0], error: pair[1]}) : ''))]));
     [...table.tBodies[0].rows].forEach((row, i) => row.classList.toggle('won', candidates[i].name === winner));
-    const words = `${winner} won` + (lead ? `, ${told({value: lead[0], error: lead[1]})} ahead of the runner-up` : '') + (stopped ? '; rounds were left out, because the evaluations allowed were used up' : '') + '.';
+    const words = `${winner} won` + (lead ? `, ${told({value: lead[0], error: lead[1]})} ahead of the runner-up` : '') + (stopped ? '; later rounds were skipped because the evaluation limit was reached' : '') + '.';
     return element('div', {class: 'group'}, element('h3', {}, `${of}${stepsInWords(budget)}`), element('p', {class: 'hint'}, words), element('div', {class: 'scroll'}, table));
   }));
 }
@@ -39,7 +39,7 @@ function formsOf(report, path) {
     {name: 'terminal', hint: 'dpstride export', text: `dpstride export schedules.json --budget ${path.length - 1} --to ${target}`}];
 }
 
-// The raced path, and hand-made ones of as many steps where the grid has room for them.
+// The raced path, and hand-made ones of as many steps where the grid has enough points.
 const lanes = () => [{stride: 'dp', label: 'raced', name: 'raced', path: state.path},
   ...report.schedules.filter(({name}) => report.otherPaths[name]).map(({name, words, style}) => ({stride: style, label: name.replaceAll('_', '-'), name: words,
     path: pathAt(report, state.place, report.otherPaths[name])})).filter(({path}) => path.length)];

@@ -1,4 +1,4 @@
-"""Saved results of `find`, `demo` and `study`: enough for every figure and the page, with no network pass."""
+"""Saved results of `find`, `demo` and `study`: enough for every figure and the page, without network passes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ AGREES = 1e-6  # bits/dim
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """Results of one folder. What is None or empty was not there, and the page goes without it.
+    """Results of one folder. Parts that are None or empty were missing, and the page omits them.
 
-    ``heldout`` says fingerprint and samples of the held-out data, ``costs`` is the table of step costs on them.
+    ``heldout`` has the fingerprint and the number of samples of the held-out data, ``costs`` the step costs on them.
     """
 
     folder: Path
@@ -41,7 +41,7 @@ class Saved:
     adaptive: AdaptiveReport | None
     run: Run | None
     front: Front | None = None
-    answer: str | None = None  # of schedules for samples; others are answered by the comparison
+    answer: str | None = None  # for schedules for samples; otherwise the comparison has the answer
 
     @classmethod
     def read(cls, folder: str | Path) -> Saved:
@@ -54,8 +54,8 @@ class Saved:
         schedules = ScheduleSet.load(home / "schedules.json")
         if "objective" in schedules.options and "variance" not in schedules.options:
             raise UnreadableFileError(
-                f"{home}: its schedules are for a deterministic sampler and have no bits/dim, so there is no page of them; "
-                "endpoints.json has how far each path ends from the teacher."
+                f"{home}: its schedules are for a deterministic sampler and have no bits/dim, so there is no page for them. "
+                "See endpoints.json for how far from the teacher each path ends."
             )
         heldout = home / "heldout.safetensors"
         statistics = Statistics.load(heldout) if heldout.is_file() else None
@@ -65,8 +65,8 @@ class Saved:
             comparison = compare(schedules, statistics)
         else:
             raise UnreadableFileError(
-                f"{home}: holds neither comparison.json nor heldout.safetensors, so nothing says how good the schedules "
-                "are on held-out data. Run `dpstride find`, or `dpstride estimate` on held-out data into that file."
+                f"{home}: holds neither comparison.json nor heldout.safetensors, so the schedules have no held-out scores. "
+                "Run `dpstride find`, or `dpstride estimate` on held-out data with the output heldout.safetensors."
             )
         study, adaptive, run = (home / name for name in ("results.json", "adaptive.json", "run.json"))
         saved = cls(
@@ -78,7 +78,7 @@ class Saved:
             study=StudyResults.load(study) if study.is_file() else None,
             adaptive=AdaptiveReport.load(adaptive) if adaptive.is_file() else None,
             run=Run.load(run) if run.is_file() else None,
-            # One that another objective left in the folder is not of these schedules.
+            # A front without λ in the options was left in the folder by another objective.
             front=Front.load(home / NAME) if "lambda" in schedules.options and (home / NAME).is_file() else None,
             answer=samples_sentence(schedules, statistics) if statistics and is_for_samples(schedules) else None,
         )
@@ -87,20 +87,20 @@ class Saved:
 
     @property
     def headline(self) -> str:
-        """The answer: for samples where schedules were chosen for them, else in bits/dim."""
+        """The answer: for samples if schedules were chosen for them, else in bits/dim."""
         return self.answer or self.comparison.sentence()
 
     def check(self) -> None:
-        """Raise unless the files are of one run: a page must not show one run's paths with another one's numbers."""
+        """Raise unless all files are from one run: a page must not show paths of one run with numbers of another."""
         names = "schedules.json and comparison.json"
         if self.comparison.T != self.schedules.process.T or self.comparison.budgets != self.schedules.budgets:
             raise ValueError(
-                f"{self.folder}: {names} have different grids or budgets, so they are of different runs. {AGAIN}"
+                f"{self.folder}: {names} have different grids or budgets, so they are from different runs. {AGAIN}"
             )
         if self.front is not None and self.front.weight != self.schedules.options["lambda"]:
             raise ValueError(
                 f"{self.folder}: {NAME} is for λ = {self.front.weight:g} and schedules.json for "
-                f"{self.schedules.options['lambda']:g}, so they are of different runs. {AGAIN}"
+                f"{self.schedules.options['lambda']:g}, so they are from different runs. {AGAIN}"
             )
         self._check_names()
         if self.costs is None:
@@ -111,12 +111,12 @@ class Saved:
             said = self.comparison.curves[BEST][K][0]
             if abs(found - said) > AGREES * max(1.0, abs(said)):
                 raise ValueError(
-                    f"{self.folder}: heldout.safetensors gives {found:.6f} bits/dim for {K} steps and comparison.json says "
-                    f"{said:.6f}, so they are of different runs. {AGAIN}"
+                    f"{self.folder}: heldout.safetensors gives {found:.6f} bits/dim for {K} steps and comparison.json "
+                    f"{said:.6f}, so they are from different runs. {AGAIN}"
                 )
 
     def _check_names(self) -> None:
-        """Files carry the name of their run; those of version 0.1 and of single verbs carry none, and are judged by numbers."""
+        """Compare the run ids in the files; those of version 0.1 and of single verbs have none, and are checked by numbers."""
         found = {
             "schedules.json": self.schedules.provenance.get("run"),
             "comparison.json": self.comparison.run,
@@ -127,14 +127,14 @@ class Saved:
         named = record or next((run for run in found.values() if run is not None), None)
         others = [name for name, run in found.items() if run not in (None, named)]
         if self.costs is None and None in (made := (found["schedules.json"], self.comparison.run)) and any(made):
-            others.append("schedules.json" if made[0] is None else "comparison.json")  # no number tells
+            others.append("schedules.json" if made[0] is None else "comparison.json")  # and no numbers to check
         if record is not None and self.heldout.get("fingerprint") not in (None, self._heldout_of_run):
             others.append("heldout.safetensors")
         if record is not None and any(other_statistics(self.folder / STATISTICS[0], self._needed)):
             others.append(STATISTICS[0])
         if others:
             raise ValueError(
-                f"{self.folder}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} of another run than "
+                f"{self.folder}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} from another run than "
                 f"{'run.json' if record else 'the other files'} ({named}). {AGAIN}"
             )
 
@@ -155,7 +155,7 @@ def _run_of(path: Path) -> Any:
 
 
 def _costs(schedules: ScheduleSet, heldout: Statistics) -> CostTable:
-    """The table by which `compare` scores: the schedules' own options and fitted numbers."""
+    """The table that `compare` scores with: the schedules' own options and fitted numbers."""
     heldout.check_process(schedules.process)
     check_provenance(schedules)
     return heldout_costs(heldout, CostOptions.from_dict(schedules.options), schedules.fitted)

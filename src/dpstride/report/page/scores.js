@@ -47,7 +47,7 @@ const SCORES = {
     }
   },
   answer: () => setTolerance(state.tolerance, false),
-  // The place to begin with.
+  // The place in the list of budgets to show first.
   first() {
     const {useless, best, place} = answerOf(report, state.tolerance);
     $('tolerances').hidden = useless || report.answer !== null;
@@ -62,7 +62,7 @@ const SCORES = {
       element('td', {}, stride === 'dp' ? '' : difference(scoreOf(stride) - scoreOf('dp'))))));
     const chosen = report.chosen;
     $('remark').textContent = chosen && Number.isFinite(chosen.bpd[state.place])
-      ? `The data that chose the path gave ${fixed(chosen.bpd[state.place])} ± ${fixed(chosen.error[state.place])}.` : '';
+      ? `On the choosing data: ${fixed(chosen.bpd[state.place])} ± ${fixed(chosen.error[state.place])}.` : '';
     markBudget();
     drawWhiskers(report, state);
   },

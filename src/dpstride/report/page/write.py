@@ -1,9 +1,8 @@
 """Templates, style, script and document → one HTML file.
 
-Text of others (names of models, messages) reaches the page in two ways only: inside the JSON document, where <, > and &
-are written as escapes, and which the script shows as text, never as markup; and as escaped text for readers without
-scripts. On top of that the page's own security policy lets run the one script and apply the one style whose hashes it
-names, and forbids every request.
+Foreign text (names of models, messages) reaches the page in two ways only: inside the JSON document, where <, > and & are
+escaped and which the script shows as text, never as markup; and as escaped text for readers without scripts. In addition,
+the page's content security policy allows only the one script and the one style whose hashes it lists, and no requests.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ SHARED = ("data.js", "charts.js", "budgets.js")  # scripts of every page
 
 @dataclass(frozen=True)
 class Layout:
-    """Files that make a page of one kind of results: its main part, and styles and scripts besides the shared ones.
+    """Files of a page for one kind of results: its main part, and styles and scripts besides the shared ones.
 
-    ``unit`` is what scores are in, ``scores`` the scripts that show them, ``step`` what a budget counts, and ``more`` what the
-    hint on its keys goes on with.
+    ``unit`` is the unit of scores, ``scores`` the scripts that show them, ``step`` the thing that a budget counts, and ``more``
+    the end of the hint on keys.
     """
 
     main: str
@@ -55,7 +54,7 @@ GAUSSIAN = Layout(
 
 
 def write_page(folder: str | Path, saved: Saved | None = None) -> Path:
-    """Write report.html into a results folder, from what it holds; the path written."""
+    """Write report.html into a results folder, from its contents; return its path."""
     found = saved or Saved.read(folder)
     text = page_text(page_document(found), found.headline, comparison_table(found.comparison))
     return write_text(Path(folder) / NAME, text)
@@ -87,7 +86,7 @@ def page_text(document: Mapping[str, Any], sentence: str, table: str, layout: La
 
 
 def whole(title: str, body: str, styles: Sequence[str], script: str | None = None) -> str:
-    """A document with this body and these styles, in which nothing runs but ``script``."""
+    """A document with this body and these styles, which runs no script but ``script``."""
     style = "\n".join(map(part, styles))
     policy = f"{POLICY}; style-src {_hash(style)}" + ("" if script is None else f"; script-src {_hash(script)}")
     return Template(part("document.html")).substitute(
@@ -101,7 +100,7 @@ def _json(document: Mapping[str, Any]) -> str:
 
 
 def _hash(text: str) -> str:
-    """A style or script as the page's policy names it."""
+    """The hash of a style or script, as in the page's policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 
 

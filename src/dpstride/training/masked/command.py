@@ -14,14 +14,14 @@ from dpstride.training.console import in_words, print_result, run_options, shown
 @click.command("masked", short_help="Masked diffusion of characters, on text.")
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Run folder.")
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="A text file, or a folder of .txt files.")
-@click.option("--steps", type=click.IntRange(1), default=20_000, show_default=True, help="Optimiser steps in all.")
+@click.option("--steps", type=click.IntRange(1), default=20_000, show_default=True, help="Total optimiser steps.")
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--learning-rate", type=float, default=2e-3, show_default=True, help="Peak, after the warm-up.")
 @click.option("--warmup", type=click.IntRange(0), default=200, show_default=True, help="Steps of linear warm-up.")
-@click.option("--cooldown", type=click.IntRange(1), help="Keep the peak rate until so many steps before the end.")
+@click.option("--cooldown", type=click.IntRange(1), help="Keep the peak rate until this many steps before the end.")
 @click.option("--ema", "ema_decay", type=float, default=0.999, show_default=True, help="Decay of the weights' average.")
 @click.option("--clip-norm", type=float, default=1.0, show_default=True, help="Largest norm of the gradient.")
-@click.option("--length", type=click.IntRange(1), default=128, show_default=True, help="Characters of a passage.")
+@click.option("--length", type=click.IntRange(1), default=128, show_default=True, help="Characters per passage.")
 @click.option("--width", type=click.IntRange(1), default=128, show_default=True, help="Width of the transformer.")
 @click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
 @click.option("--heads", type=click.IntRange(1), default=4, show_default=True)
@@ -40,10 +40,10 @@ def masked_command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Train a small masked diffusion model of characters on text; every tenth part of it is held out.
+    """Train a small masked diffusion model of characters on text; every tenth part of the text is held out.
 
-    Run it again with the same options after an interruption: it goes on from the last checkpoint. With --export-only its model
-    is written as it is then.
+    After an interruption, run it again with the same options: it resumes from the last checkpoint. With --export-only, the
+    model of that checkpoint is written without further training.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Everything that decides the result of a training run on text, besides the text."""
+"""Everything that determines the result of a training run on text, besides the text."""
 
 from __future__ import annotations
 

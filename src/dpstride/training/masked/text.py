@@ -1,4 +1,4 @@
-"""Text to train on: one row of characters, every tenth part of it held out."""
+"""Text for training: one row of characters, of which every tenth part is held out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy.typing as npt
 from dpstride.zoo.characters import encode
 
 Ids = npt.NDArray[np.uint8]
-PART = 10_000  # characters; of ten such parts the last is held out
+PART = 10_000  # characters; the last of ten such parts is held out
 
 
 def split_text(text: str, length: int) -> tuple[Ids, Ids]:
-    """Characters to train on and characters held out, as token ids."""
+    """Training and held-out characters, as token ids."""
     ids = encode(text).astype(np.uint8)
     part = min(PART, len(ids) // 10)
     if part < length:
         raise ValueError(
-            f"The text has {len(ids):,} characters, of which a tenth is held out, but a passage has {length}. Give more text."
+            f"The held-out tenth of the text must have at least one passage of {length} characters, but the whole text has "
+            f"{len(ids):,}. Give more text."
         )
     held_out = np.arange(len(ids)) // part % 10 == 9
     return ids[~held_out], ids[held_out]

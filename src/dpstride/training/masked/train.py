@@ -1,7 +1,7 @@
-"""The training loop of masked diffusion on characters, resumable to the bit.
+"""The training loop of masked diffusion on characters, resumable bit for bit.
 
-The loss of a passage is the mean −ln p of its masked characters, t of n of them with t uniform on 1 … n: in the mean that is
-the bound of one character at a time, in nats per character.
+The loss of a passage is the mean −ln p of its masked characters: t of n, with t uniform on 1 … n. Its expectation is the bound
+for revealing one character at a time, in nats per character.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dpstride.training.masked.settings import MaskedTrainingSettings
 from dpstride.training.masked.text import Ids, split_text
 from dpstride.zoo.characters import ALPHABET, CharacterTransformer, save_characters
 
-HELD_OUT = 512  # passages that the loss is followed with
+HELD_OUT = 512  # passages for the held-out loss
 MASK = len(ALPHABET)
 PACE = Pace(evaluate_every=250, checkpoint_every=50)
 
@@ -51,8 +51,8 @@ def train_masked(
 ) -> Path:
     """Train a `CharacterTransformer` on ``text``, and return the folder it is saved in.
 
-    Call it again with the same arguments after any interruption: it goes on from the last checkpoint, and the result is bit
-    for bit that of an undisturbed run on the same machine.
+    After an interruption, call it again with the same arguments: it resumes from the last checkpoint, and the result is bit for
+    bit that of an uninterrupted run on the same machine.
     """
     settings, folder = settings or MaskedTrainingSettings(), Path(folder)
     with run_folder(folder):
@@ -64,7 +64,7 @@ def train_masked(
 def export_masked(
     text: str, folder: str | Path, settings: MaskedTrainingSettings | None = None, *, command: str | None = None
 ) -> Path:
-    """Save the network of the last checkpoint as it is, without training further, and return its folder."""
+    """Save the network of the last checkpoint without further training, and return its folder."""
     chosen, home = settings or MaskedTrainingSettings(), Path(folder)
     return export_last(home, lambda steps: MaskedRun(text, home, replace(chosen, steps=steps), command))
 
@@ -92,7 +92,7 @@ class MaskedRun(TrainingRun):
         loss = masked_losses(self.network, tokens, masked).mean()
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
-                f"The loss is {loss.item()} at step {self.step}. Start anew with a lower learning rate."
+                f"The loss is {loss.item()} at step {self.step}. Start again with a lower learning rate."
             )
         descend(self, loss)
         self.seconds += time.perf_counter() - started
@@ -114,18 +114,18 @@ class MaskedRun(TrainingRun):
 
     def export(self, folder: Path, facts: dict[str, Any]) -> None:
         """Write the averaged network."""
-        del facts["architecture"]  # as the network says it
+        del facts["architecture"]  # stored by the network
         facts |= {"characters": len(self.ids), "held_out_bits": self.log[-1]["held_out_bits"]}
         network = self.ema.module
         assert isinstance(network, CharacterTransformer)
         save_characters(network, folder, facts)
 
     def _batch(self, ids: Ids, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Random passages [B, n], and which of their characters are masked."""
+        """Random passages [B, n], and the mask of their characters."""
         n = self.settings.architecture.length
         starts = torch.randint(len(ids) - n + 1, (count,), generator=generator)
         tokens = torch.from_numpy(ids).long()[starts[:, None] + torch.arange(n)]
-        # Counts are stratified: one in each of B equal parts of 1 … n.
+        # Counts are stratified, one in each of B equal parts of 1 … n.
         share = (torch.arange(count) + torch.rand(count, generator=generator)) / count
         masked_count = (1 + (share * n).floor().long()).clamp(max=n)
         ranks = torch.rand(count, n, generator=generator).argsort(dim=1).argsort(dim=1)

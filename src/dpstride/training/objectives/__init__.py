@@ -1,7 +1,7 @@
-"""The paper's training objectives, one file each: what it asks of the network, and its loss per sample at its own t.
+"""The paper's training objectives, one file each: the required outputs of the network, and the loss per sample at its own t.
 
-What differs between them is the target, the weight of each t, and whether the variance is learned too. A file defines
-``SETTING``; its name is listed in `dpstride.options`, and nothing else knows it.
+They differ in the target, the weight of each t, and whether the variance is learned too. A file defines ``SETTING``; its name
+is listed in `dpstride.options` and nowhere else.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def sample_losses(
     """Loss of every sample at its own t.
 
     Args:
-        network: callable of (x_t, what it is fed as time); returns C channels, or 2C with learned variance.
-        process: noise law, of the kind that the objective is for.
-        objective: which loss.
+        network: callable of (x_t, time input); returns C channels, or 2C with learned variance.
+        process: noise law, of the kind that the objective needs.
+        objective: name of the loss.
         x0: clean data in [-1, 1], [B, C, ...].
         t: grid indices 1..T, or times in (0, 1], [B].
         eps: standard normal noise, shaped as x0.
 
     Returns:
-        losses [B]. Their mean over uniform t is the objective. L_vlb is in bits/dim of the whole chain without the
-        prior: T times the term at t.
+        Losses [B], whose mean over uniform t is the objective. L_vlb is in bits/dim of the whole chain without the prior:
+        T times the term at t.
     """
     setting = setting_of(objective)
     if process.kind != setting.kind:

@@ -1,6 +1,6 @@
 """Squared error of v in continuous time.
 
-v and not eps: with f(1) = 0 the clean image cannot be computed from eps.
+v instead of eps, because with f(1) = 0 the clean image cannot be computed from eps.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ WEIGHT = 0.001  # lambda of Nichol and Dhariwal (2021), Eq. 16
 
 
 def losses(output: Tensor, batch: NoisedBatch) -> Tensor:
-    """L_simple + λ L_vlb, the mean's gradient stopped in L_vlb."""
+    """L_simple + λ L_vlb, with the gradient of the mean stopped in L_vlb."""
     eps_hat, v = output.chunk(2, dim=1)
     vlb = batch.T * vlb_terms(eps_hat.detach(), v, batch)
     return squared_error(eps_hat, batch.eps) + WEIGHT * vlb

@@ -1,6 +1,6 @@
-"""Parts that the objectives are made of: a noised batch, its coefficients, and the terms that several of them share.
+"""Parts of the objectives: a noised batch, its coefficients, and shared terms.
 
-A network is trained on ``x_t = f_t x_0 + g_t ε``. Noise levels come from a `ForwardProcess`, taken in float64 and rounded
+A network is trained on ``x_t = f_t x_0 + g_t ε``. Noise levels come from a `ForwardProcess`, computed in float64 and rounded
 once.
 """
 
@@ -19,22 +19,22 @@ from torch import Tensor
 from dpstride.process import ForwardProcess
 
 Target = Literal["eps", "v", "flow"]
-CONTINUOUS_TIME_SCALE = 1000.0  # networks of continuous time are fed 1000 t: what sinusoidal embeddings are made for
+CONTINUOUS_TIME_SCALE = 1000.0  # networks of continuous time get 1000 t, which suits sinusoidal embeddings
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A training objective: what it fixes about the network that is trained with it, and its loss.
+    """A training objective: the properties it requires of a network, and its loss.
 
     Attributes:
         title: the objective in a few words, for a model card.
-        predicts: what the network's output is.
-        learned_variance: whether the network has 2C output channels, the second half for the variance.
+        predicts: kind of the network's output.
+        learned_variance: the network has 2C output channels, the second half for the variance.
         kind: discrete or continuous time.
-        process: name of the ForwardProcess class method that is used unless told otherwise.
+        process: name of the ForwardProcess class method used by default.
         T: its number of steps.
-        losses: from the network's output and the batch to the loss of every sample, [B].
-        loss_aware: whether t is always drawn where the loss is large.
+        losses: function from the network's output and the batch to the loss of every sample, [B].
+        loss_aware: t is always drawn by the size of its losses.
     """
 
     title: str
@@ -71,8 +71,8 @@ class Coefficients:
         if process.kind == "continuous":
             if process.f_function is None or process.g_function is None:
                 raise ValueError(
-                    f"The {process.name!r} process is known only at its grid points. Build it with from_functions to "
-                    "train in continuous time."
+                    f"Training in continuous time needs a process at any time, but {process.name!r} is known only at its grid "
+                    "points. Build it with from_functions."
                 )
             times = t.double().cpu().numpy()
             f = np.asarray(process.f_function(times), dtype=np.float64)
@@ -80,7 +80,9 @@ class Coefficients:
             return cls(_float(f, t), _float(g, t), (CONTINUOUS_TIME_SCALE * t).float())
         index = t.long().cpu().numpy()
         if process.T < 2:
-            raise ValueError(f"A discrete process needs at least 2 steps to be trained, but T = {process.T}.")
+            raise ValueError(
+                f"Training on a discrete process needs at least 2 steps, but T = {process.T}. Use more steps."
+            )
         inner = np.maximum(index, 2)  # the step 1 → 0 is the decoder: weight and delta are not used there
         f, g = process.f, process.g
         ratio = (f[inner - 1] * g[inner]) / (g[inner - 1] * f[inner])
@@ -157,21 +159,21 @@ def vlb_terms(eps_hat: Tensor, v: Tensor, batch: NoisedBatch) -> Tensor:
 def discretised_log_likelihood(x0: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
     """Log-probability of 8-bit data under a Gaussian integrated over each bin (Ho et al. 2020, Eq. 13), nats.
 
-    Data on the lattice of 256 levels in [−1, 1]; half a bin is 1/255; the two end bins are open. Computed with the
-    exact normal CDF in its logarithm, so that far tails keep their gradient.
+    Data lie on the lattice of 256 levels in [−1, 1]; half a bin is 1/255; the two end bins are open. Computed with the
+    logarithm of the exact normal CDF, so that far tails keep their gradient.
     """
     scale = torch.exp(log_scale)
     upper = (x0 - mean + 1.0 / 255.0) / scale
     lower = (x0 - mean - 1.0 / 255.0) / scale
     log_upper = torch.special.log_ndtr(upper)
     log_above_lower = torch.special.log_ndtr(-lower)
-    # ln(Φ(b) − Φ(a)), taken in the tail where both are small: reflected when the bin lies above the mean.
+    # ln(Φ(b) − Φ(a)), computed in the tail where both are small: reflected if the bin lies above the mean.
     above = (upper + lower) > 0.0
-    near = torch.where(above, -lower, upper)
-    far = torch.where(above, -upper, lower)
-    log_near = torch.special.log_ndtr(near)
-    gap = (torch.special.log_ndtr(far) - log_near).clamp(max=-1e-7)
-    inside = log_near + torch.log(-torch.expm1(gap))
+    inner = torch.where(above, -lower, upper)
+    outer = torch.where(above, -upper, lower)
+    log_inner = torch.special.log_ndtr(inner)
+    gap = (torch.special.log_ndtr(outer) - log_inner).clamp(max=-1e-7)
+    inside = log_inner + torch.log(-torch.expm1(gap))
     return torch.where(x0 < -0.999, log_upper, torch.where(x0 > 0.999, log_above_lower, inside))
 
 

@@ -1,4 +1,4 @@
-"""L_vlb (Nichol and Dhariwal 2021): the variational bound itself, t drawn where its terms are large."""
+"""L_vlb (Nichol and Dhariwal 2021): the variational bound itself, with importance sampling of t."""
 
 from __future__ import annotations
 

@@ -14,28 +14,28 @@ from ..evaluate.kernel_distance import kernel_distance
 from ..runs.number_cache import NumberCache
 from .results import Distance
 
-KERNEL_PAIRS = 5000  # samples of each set up to which every pair is used; beyond, subsets as in published values
+KERNEL_PAIRS = 5000  # samples per set up to which all pairs are used; beyond, subsets as in published values
 KERNEL_SUBSET = 1000
 Features = npt.NDArray[np.float32]
 
 
-class Ruler:
-    """Measures features by their distances from those of real images; what was measured before is in the file."""
+class DistanceMeter:
+    """Measures distances of features from those of real images, and caches them in a file."""
 
     def __init__(self, reference: Features, path: Path) -> None:
         self._reference, self._moments = reference, Moments.of(reference)
-        self._kept = NumberCache(
+        self._cache = NumberCache(
             path, {"reference": _digest(reference), "pairs": KERNEL_PAIRS, "subset": KERNEL_SUBSET}
         )
 
     def measure(self, features: Features, stride: str, budget: int) -> Distance:
-        """The distances of samples along a path of so many steps of ``stride``."""
-        frechet, kernel, error = self._kept.numbers(_digest(features), lambda: self._measure(features))
+        """The distances of samples along the path of ``stride`` with ``budget`` steps."""
+        frechet, kernel, error = self._cache.numbers(_digest(features), lambda: self._measure(features))
         return Distance(stride, budget, len(features), frechet, kernel=kernel, kernel_standard_error=error)
 
     def _measure(self, features: Features) -> tuple[float, float, float]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TooFewSamplesWarning)  # which the plan says
+            warnings.simplefilter("ignore", TooFewSamplesWarning)  # `Study.few` has said so
             frechet = frechet_distance(features, self._moments)
         counts = (len(features), len(self._reference))
         if max(counts) > KERNEL_PAIRS and min(counts) >= 2 * KERNEL_SUBSET:
