@@ -219,15 +219,15 @@ def check_provenance(schedules: ScheduleSet) -> None:
     for name in ("variance", "decoder", "cdf"):
         if not isinstance(schedules.options.get(name), str):
             raise ValueError(
-                f"These schedules do not say their {name}, so they cannot be scored beside other strides. Compare schedules "
-                "that `optimise` or `dpstride solve` made."
+                f"These schedules do not record their {name}, so they cannot be compared with other strides. Use schedules "
+                "made by `optimise` or `dpstride solve`."
             )
     data, seed = schedules.provenance.get("data"), schedules.provenance.get("seed")
     known = isinstance(data, Mapping) and isinstance(data.get("samples"), int) and "fingerprint" in data
     if not known or not isinstance(seed, int):
         raise ValueError(
-            "These schedules do not say on what data they were chosen (samples, fingerprint, seed). Compare schedules that "
-            "`optimise` or `dpstride solve` made."
+            "These schedules do not record on what data they were chosen (samples, fingerprint, seed). Use schedules made "
+            "by `optimise` or `dpstride solve`."
         )
 
 
