@@ -79,7 +79,10 @@ SWAPPED: dict[str, tuple[Call, str]] = {
     ),
     "adopt": (lambda: SCHEDULES.adopt(3), r"schedule must be a Schedule, not 3\. The order is adopt\(schedule\)"),
     "of": (lambda: dpstride.ScheduleSet.of(SCHEDULE), r"takes a list of schedules.* Give \[schedule\]"),
-    "solve": (lambda: dpstride.solve(DENOISER), r"takes costs of steps, not a Denoiser\. Give what elbo_costs"),
+    "solve": (
+        lambda: dpstride.solve(DENOISER),
+        r"takes costs of steps, not a Denoiser\. Give the result of elbo_costs",
+    ),
 }
 
 
