@@ -139,12 +139,12 @@ def find(
     wanted, folder = request_from(request), Path(output)
     how = Execution(seed, batch_size, progress, skip_nonfinite=skip_nonfinite)
     check_uses(wanted.objective, [*request, *(["skip_nonfinite"] if skip_nonfinite else [])])
-    said = {"samples": samples, "heldout_samples": heldout_samples, "seed": seed, **request}
-    asked = Asked(data, heldout, samples, heldout_samples, data_range=data_range)
+    options = {"samples": samples, "heldout_samples": heldout_samples, "seed": seed, **request}
+    inputs = Asked(data, heldout, samples, heldout_samples, data_range=data_range)
     with claimed(folder):
         job = job_of(
-            load_model(model), asked, wanted, folder, how=how,
-            record=partial(Run.of_call, "find", (model, data, heldout), said), say=say or (lambda text: None),
+            load_model(model), inputs, wanted, folder, how=how,
+            record=partial(Run.of_call, "find", (model, data, heldout), options), say=say or (lambda text: None),
         )  # fmt: skip
         job.say(job.plan())
         found: Found = job.run(overwrite)
