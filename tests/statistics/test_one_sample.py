@@ -49,5 +49,5 @@ def test_a_model_that_knows_its_shape_names_the_missing_axis() -> None:
 
 def test_one_colour_image_in_a_file_is_not_taken_for_grey_ones_in_silence(tmp_path: Path) -> None:
     np.save(tmp_path / "image.npy", np.zeros((32, 32, 3), dtype=np.uint8))
-    with pytest.warns(UserWarning, match="taken for 32 samples"):
+    with pytest.warns(UserWarning, match="read as 32 samples"):
         dpstride.read_data(tmp_path / "image.npy")
