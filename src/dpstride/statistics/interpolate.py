@@ -330,11 +330,11 @@ def _filled_learned_decoder(filled: Statistics, measured: Statistics, place: Pla
         total = sum(share for _, share in neighbours)
         of_row = np.zeros(nodes.size)
         of_blocks = np.zeros((len(sizes), nodes.size))
-        for a, share in neighbours:
-            at = _at_positions(process, a, size, z)
-            curve = before[a, : at.shape[0]] @ at
-            of_row += share / total * _ratio(curve, upper_before[a])
-            of_blocks += share / total * _ratio(blocks_before[a, :, : at.shape[0]] @ at, curve)
+        for neighbour, part in neighbours:
+            at = _at_positions(process, neighbour, size, z)
+            curve = before[neighbour, : at.shape[0]] @ at
+            of_row += part / total * _ratio(curve, upper_before[neighbour])
+            of_blocks += part / total * _ratio(blocks_before[neighbour, :, : at.shape[0]] @ at, curve)
         mean[t], blocks[t] = 0.0, 0.0
         mean[t, : nodes.size] = upper[t] * of_row
         blocks[t, :, : nodes.size] = upper[t] * of_row * of_blocks / (sizes @ of_blocks)
