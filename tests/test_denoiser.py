@@ -163,11 +163,11 @@ def test_conditioning_travels_as_an_argument_or_as_keywords() -> None:
 
 
 def test_conditioning_that_the_network_does_not_take_is_explained() -> None:
-    with pytest.raises(ValueError, match=r"did not take the conditioning .* Drop it if the model is unconditional"):
+    with pytest.raises(ValueError, match=r"did not accept the conditioning .* Drop it if the model is unconditional"):
         Denoiser(zeros, LINEAR)(torch.zeros(2, 1), 1, torch.tensor([3, 1]))
     with pytest.raises(
         ValueError,
-        match=r"did not take the conditioning .*'label'.* dict of the network's own keywords; arrays of a file are named",
+        match=r"did not accept the conditioning .*'label'.* dict of the network's own keywords; arrays in a file are passed",
     ):
         Denoiser(zeros, LINEAR)(torch.zeros(2, 1), 1, {"label": torch.tensor([3, 1])})
 

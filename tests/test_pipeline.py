@@ -245,7 +245,7 @@ def test_batches_of_the_network_are_full(T: int, batch_size: int, passes: int) -
     [
         ({"variance": "fixed_small"}, "variance must be one of .*not 'fixed_small'"),
         ({"decoder": "best"}, "decoder must be one of .*not 'best'"),
-        ({"variance": "learned_range"}, "a model without a learned variance"),
+        ({"variance": "learned_range"}, "needs a model with a learned variance"),
         ({"max_budget": 0}, "max_budget must be a whole number between 1 and T = 6, not 0"),
         ({"max_budget": 7}, "max_budget must be a whole number between 1 and T = 6, not 7"),
         ({"max_budget": 2.5}, r"max_budget must be a whole number between 1 and T = 6, not 2\.5"),

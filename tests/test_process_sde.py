@@ -147,11 +147,11 @@ def test_fingerprint_differs_when_anything_differs() -> None:
     ("make", "message"),
     [
         (lambda: ForwardProcess.from_alpha_bar([0.9, 0.0]), r"strictly between 0 and 1, but alpha_bar\[1\] = 0\.0\."),
-        (lambda: ForwardProcess.from_alpha_bar([1.0, 0.5]), r"alpha_bar\[0\] = 1\.0\. The clean point is added"),
+        (lambda: ForwardProcess.from_alpha_bar([1.0, 0.5]), r"alpha_bar\[0\] = 1\.0\. Leave out the clean point"),
         (lambda: ForwardProcess.from_alpha_bar([0.9, -0.1]), r"alpha_bar\[1\] = -0\.1"),
         (
             lambda: ForwardProcess.from_alpha_bar([0.5, 0.9]),
-            r"strictly decreasing, but alpha_bar\[0\] = 0\.5 and alpha_bar\[1\] = 0\.9\. Give it from the least",
+            r"strictly decreasing, but alpha_bar\[0\] = 0\.5 and alpha_bar\[1\] = 0\.9\. Give it from least",
         ),
         (lambda: ForwardProcess.from_alpha_bar([0.5, 0.5]), r"strictly decreasing.*without repeated values"),
         (lambda: ForwardProcess.from_alpha_bar([]), r"alpha_bar must be a non-empty vector, not .* shape \(0,\)"),

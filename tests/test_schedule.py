@@ -101,7 +101,7 @@ def test_adopt_gives_a_stride_the_options_of_the_set() -> None:
     assert adopted.stride == "even"
     assert adopted.options == {"variance": "optimal", "decoder": "optimal", "cdf": "exact"}
     assert adopted.fitted is schedules.fitted
-    with pytest.raises(ValueError, match="on another process than this set"):
+    with pytest.raises(ValueError, match="to another process than this set"):
         schedules.adopt(even_stride(ForwardProcess.cosine(10), 4))
 
 

@@ -73,7 +73,7 @@ def test_distance_of_end_points() -> None:
     # |noise|² of 6 dims has variance 12, so the mean square per dim has standard error 0.04 sqrt(12/500)/6.
     assert found.standard_error == pytest.approx(0.04 * math.sqrt(12 / 500) / 6 / (2 * 0.2), rel=0.1)
     assert endpoint_distance(teacher, teacher).value == 0.0
-    with pytest.raises(ValueError, match="of one shape"):
+    with pytest.raises(ValueError, match="must have the same shape"):
         endpoint_distance(teacher, teacher[:4])
 
 

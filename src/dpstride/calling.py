@@ -1,6 +1,6 @@
-"""Stage 2. One call of a foreign network: what it is given is its own to change, and what it returns is looked at.
+"""Stage 2. One call of a foreign network: it gets arguments that it may overwrite, and its output is checked.
 
-A network may write into its arguments, switch gradients on, or return the same tensor every time; none of that may reach
+A network may write into its arguments, switch gradients on, or return the same tensor every time; none of that may affect
 the caller's data or another call.
 """
 
@@ -25,7 +25,7 @@ PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class NonFiniteError(ValueError):
-    """The network gave NaN or infinity, for the samples at ``positions`` of the batch."""
+    """The network returned NaN or infinity, for the samples at ``positions`` of the batch."""
 
     def __init__(self, message: str, positions: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -35,10 +35,10 @@ class NonFiniteError(ValueError):
 def call(
     network: Callable[..., Any], x: Tensor, time: Tensor, conditioning: Any, autocast: torch.dtype | None = None
 ) -> Any:
-    """``network(x, time)``, or with conditioning, of which it gets a copy; x and time must be nobody else's.
+    """Return ``network(x, time)``, or with a copy of the conditioning; x and time must not be in use elsewhere.
 
-    Without gradients, but not in inference mode, which a network that takes gradients itself (an energy, a guide) cannot
-    leave.
+    Runs without gradients, but not in inference mode, which a network that computes gradients itself (an energy, guidance)
+    cannot leave.
     """
     lower = nullcontext() if autocast is None else torch.autocast(x.device.type, autocast)
     with torch.no_grad(), lower:
@@ -60,14 +60,14 @@ def call(
             return network(x, time, conditioning)
         except TypeError as error:
             raise ValueError(
-                f"The network did not take the conditioning that came with the data ({error}). Drop it if the model "
+                f"The network did not accept the conditioning that came with the data ({error}). Drop it if the model "
                 "is unconditional (a file with the data alone, or [x for x, _ in data]), or pass a dict of the "
-                "network's own keywords; arrays of a file are named as they are."
+                "network's own keywords; arrays in a file are passed under their own names."
             ) from error
 
 
 def time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
-    """Values that the network is fed as time at each grid index; index 0 is never used."""
+    """Times fed to the network at each grid index; index 0 is never used."""
     if callable(time_input):
         values = [0.0, *(time_input(int(i)) for i in process.origin[1:])]
         whole = all(isinstance(value, (int, np.integer)) for value in values[1:])
@@ -86,7 +86,7 @@ def time_table(time_input: TimeInput, process: ForwardProcess) -> Tensor:
 
 
 def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
-    """The output of a batch of x of ``shape``, without gradients; ValueError unless it is what such a model returns."""
+    """The output for x of ``shape``, without gradients; ValueError unless it is what such a model should return."""
     if not isinstance(output, Tensor):
         raise ValueError(
             f"network(x, time) must return a tensor, not {type(output).__name__}. Wrap it, for example "
@@ -98,8 +98,8 @@ def checked(output: Any, shape: tuple[int, ...], variance: str) -> Tensor:
         layout += " without any numbers in it (device meta)" if output.is_meta else ""
         raise ValueError(
             f"The network must return real numbers in a dense tensor of {names}, but it returned {output.dtype}{layout}. "
-            "Wrap it so that it returns what it predicts, for example lambda x, time: network(x, time).real for complex "
-            "values, or .float() for whole numbers that are meant as such."
+            "Wrap it so that it returns its prediction, for example lambda x, time: network(x, time).real for complex "
+            "values, or .float() for integers."
         )
     doubled = (*shape[:1], *(2 * channels for channels in shape[1:2]), *shape[2:])
     expected, meant = shape, "the shape of x"
@@ -144,7 +144,7 @@ def missing_axis(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 
 
 def autocast_in_force(device: torch.device) -> torch.dtype | None:
-    """The precision of the ``torch.autocast`` that the caller stands in, or None."""
+    """The precision of the ``torch.autocast`` around the caller, or None."""
     try:
         return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     except TypeError:  # torch before 2.4 has a function for each kind of device
@@ -154,7 +154,7 @@ def autocast_in_force(device: torch.device) -> torch.dtype | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a smaller batch may help: torch's allocators and numpy's each have their own way to say it."""
+    """Return whether a smaller batch may help; torch's allocators and numpy each raise a different error."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     signs = ("out of memory", "can't allocate memory", "cannot allocate memory")
@@ -162,7 +162,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def copied(value: Any, device: torch.device) -> Any:
-    """Conditioning as a copy that whoever gets it may write into, tensors on ``device``."""
+    """A copy of the conditioning that the network may overwrite, with tensors on ``device``."""
     if isinstance(value, Tensor):
         return value.to(device, copy=True)
     if isinstance(value, np.ndarray):
@@ -173,5 +173,5 @@ def copied(value: Any, device: torch.device) -> Any:
         return type(value)(copied(inner, device) for inner in value)
     try:
         return copy.deepcopy(value)
-    except Exception:  # what cannot be copied (an open file) is the caller's own to share
+    except Exception:  # objects that cannot be copied (an open file) are shared
         return value

@@ -1,4 +1,4 @@
-"""Stage 2. A network compiled with torch.compile, for passes that are made thousands of times."""
+"""Stage 2. A network compiled with torch.compile, for thousands of passes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from .fingerprint import parts_of
 from .reading.text import first_line
 
-OFTEN = 20  # calls of one shape; compiling takes as long as hundreds
+OFTEN = 20  # calls with one shape before it is compiled; compiling takes as long as hundreds of calls
 
 
 def compiled(network: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """``network`` as a callable that compiles itself for every shape of x that comes often; others run as they are.
+    """``network`` as a callable that is compiled for every frequent shape of x; other shapes run uncompiled.
 
-    Weights become constants. On a processor, images are laid out with channels last, which is faster there once compiled
-    and not before (elsewhere the compiler chooses the layout).
+    Weights become constants. On a CPU, images are in channels-last layout, which is faster there, but only once compiled
+    (elsewhere the compiler chooses the layout).
     """
 
     def run(x: Tensor, *others: Any, **keywords: Any) -> Any:
@@ -47,7 +47,7 @@ def compiled(network: Callable[..., Any], device: torch.device) -> Callable[...,
             if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise ValueError(
                     f"torch.compile could not compile the network ({first_line(error, 300)}). It "
-                    "needs a C++ compiler and code that it can follow; go on without it (no --compile)."
+                    "needs a C++ compiler and code that it can trace; run without it (no --compile)."
                 ) from error
             raise
 

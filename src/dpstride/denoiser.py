@@ -1,8 +1,8 @@
 """Stage 2. A denoiser: a network, what it predicts, and how its output becomes x̂_0.
 
 Every later stage sees only `Prediction`: the estimate of clean data and, for learned variances, the fraction φ per
-dimension. What the network is fed as time, in which precision it runs, and whether it predicts eps, x0, v or flow is
-known here and nowhere else. All algebra around the network is float64 (float32 on devices without float64).
+dimension. The time fed to the network, its precision, and whether it predicts eps, x0, v or flow are known here and
+nowhere else. All algebra around the network is in float64 (float32 on devices without float64).
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ class Denoiser:
     Args:
         network: any callable ``network(x, time)`` or ``network(x, time, conditioning)``; x is [B, *shape] in the
             network's own precision, time is [B]. Conditioning that is a dict is passed as keywords. Modules found in
-            it are put in evaluation mode. It must be a function of these alone, sample by sample; what is given to it is
-            its own, to write into if it likes.
+            it are put in evaluation mode. Its output must depend on these arguments alone, sample by sample; it may
+            overwrite them.
         process: the forward process it was trained with, or a subset of its grid.
-        predicts: "eps", "x0", "v" (= f eps - g x0) or "flow" (= eps - x0); None is "eps", which `dpstride.check` then
-            confirms or doubts by name.
+        predicts: "eps", "x0", "v" (= f eps - g x0) or "flow" (= eps - x0); None means "eps", as an assumption that
+            `dpstride.check` then confirms or questions.
         variance: the reverse variance it was trained with; "learned_range" networks return 2C channels, the
             prediction and then v, with fraction φ = (v + 1)/2 (Nichol and Dhariwal), not clamped.
         clip: range to which x̂_0 is clipped, or None. Clipping changes every cost, so it is recorded with results.
-        shape: one sample's shape; learnt from the first batch when None.
-        device: where the network lives; found from its parameters when None.
-        trained_continuous: the network was trained on continuous noise levels, so `on_grid` takes any grid.
+        shape: one sample's shape; taken from the first batch when None.
+        device: the network's device; taken from its parameters when None.
+        trained_continuous: the network was trained on continuous noise levels, so `on_grid` accepts any grid.
         time_input: what the network receives as time at grid index t: "index0" (training step t - 1), "time" (the
             grid's own time, a float), "rescaled" (index0 · 1000/T, a float), or a callable of the training grid index.
-        dtype: the network's precision; found from its parameters when None, else the highest it accepts.
-        name: how reports call it.
-        mask: of a model that is given some elements and predicts the others, the entry of the conditioning that is 1 where it
-            predicts: only these count, everywhere. The network gets it, and x_t noised everywhere.
-        observed: with ``mask``, the entry that holds the values of given elements, where samples then keep them.
+        dtype: the network's precision; when None, taken from its parameters, or the highest it accepts if it has none.
+        name: its name in reports.
+        mask: for a model that is given some elements and predicts the others, the entry of the conditioning that is 1 where
+            it predicts; only these elements count in results. The network gets the mask, and x_t with noise everywhere.
+        observed: with ``mask``, the entry with the values of the given elements, which samples keep.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Denoiser:
         return self.begin(x_t, t, conditioning)()
 
     def begin(self, x_t: Tensor, t: int | Tensor, conditioning: Any = None) -> Callable[[], Prediction]:
-        """Begin such a pass and return what waits for its result: there may be something to do meanwhile (`waits`)."""
+        """Begin such a pass and return a function that waits for its result; other work may be done meanwhile (`waits`)."""
         index = self._index_of(t, x_t.shape[0])
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
         x, shape = self._network_input(x_t, index), tuple(x_t.shape)
@@ -154,7 +154,7 @@ class Denoiser:
         return lambda: self._prediction(x_t, index, checked(output(), shape, self.variance), given)
 
     def predict_from(self, output: Tensor, x_t: Tensor, t: int | Tensor) -> Prediction:
-        """x̂_0 (and φ) at ``x_t`` where the network's own ``output`` is known, from `response`."""
+        """x̂_0 (and φ) at ``x_t`` from the network's own ``output``, as `response` returns it."""
         x_t = x_t.to(device=self.device, dtype=self.algebra_dtype)
         return self._prediction(x_t, self._index_of(t, x_t.shape[0]), output)
 
@@ -163,7 +163,7 @@ class Denoiser:
     ) -> Prediction:
         f_t, g_t = (array[index].reshape(-1, *([1] * (x_t.ndim - 1))) for array in (self._f, self._g))
         self._check_finite(output, index)
-        # A copy, whatever the precision: a network may return the same tensor every time, with other numbers in it.
+        # Copy in any precision: a network may return the same tensor every time and overwrite it.
         output = output.to(device=self.device, dtype=self.algebra_dtype, copy=True)
         fraction = None
         if self.variance == LEARNED_RANGE:
@@ -190,7 +190,7 @@ class Denoiser:
         return checked(output, tuple(x_t.shape), self.variance)
 
     def on_grid(self, process: ForwardProcess) -> Denoiser:
-        """The same network on another grid; refused where the network was never trained or its time is unknown."""
+        """The same network on another grid; ValueError if it was never trained there or its time input is unknown."""
         if process.kind != self.process.kind and not self.trained_continuous:
             raise ValueError(
                 f"A {process.kind} grid was given to a model of a {self.process.kind} process. Pass "
@@ -218,7 +218,7 @@ class Denoiser:
         return self._with(process, self.device)
 
     def to(self, device: str | torch.device) -> Denoiser:
-        """The same on another device. Modules are moved; a function's own tensors are its author's to move."""
+        """The same denoiser on another device. Modules are moved; tensors that a plain function holds are not."""
         place = usable_device(device)
         for part in parts_of(self.network):
             if isinstance(part, torch.nn.Module):
@@ -226,10 +226,10 @@ class Denoiser:
         return self._with(self.process, place)
 
     def faster(self, *, compile: bool = False, autocast: torch.dtype | None = None) -> Denoiser:
-        """The same, run faster: compiled with torch.compile, or where torch sees fit in a lower precision.
+        """The same denoiser, run faster: compiled with torch.compile, or in lower precision under torch.autocast.
 
-        Compiling takes about a minute for each batch size that comes often; weights are then taken as they are, and results
-        agree up to the network's rounding. Autocast changes them by more, so it is recorded with them.
+        Compiling takes about a minute for each frequent batch size and freezes the weights; results agree up to the
+        network's rounding. Autocast changes results by more, so it is recorded with them.
         """
         if autocast is not None and autocast not in (torch.bfloat16, torch.float16):
             raise ValueError(f"autocast must be None, torch.bfloat16 or torch.float16, not {autocast!r}.")
@@ -240,11 +240,11 @@ class Denoiser:
 
     def __repr__(self) -> str:
         assumed = " (assumed)" if self.predicts_assumed else ""
-        told = f"predicts {self.predicts}{assumed}, {self.variance} variance, {self.process.name}, T = {self.process.T}"
-        return f"<Denoiser {printable(self.name, 60)}: {told}>"
+        says = f"predicts {self.predicts}{assumed}, {self.variance} variance, {self.process.name}, T = {self.process.T}"
+        return f"<Denoiser {printable(self.name, 60)}: {says}>"
 
     def describe(self) -> dict[str, Any]:
-        """Facts about the model that a result must record, besides the process."""
+        """Facts about the model that every result must record, besides the process."""
         described: dict[str, Any] = {
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -259,32 +259,32 @@ class Denoiser:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the weights that the network has now; reads every one."""
+        """Digest of the network's current weights; reads all of them."""
         return digest_of(self.network, self._plain)
 
     @property
     def times_fed(self) -> Tensor:
-        """Values that the network is fed as time at every grid index [T + 1]; whole numbers or floats, index 0 unused."""
+        """Times fed to the network at every grid index [T + 1], integers or floats; index 0 is unused."""
         return self._time.clone()
 
     @property
     def autocast_now(self) -> torch.dtype | None:
-        """The lower precision in which torch runs what it sees fit: from `faster`, or a torch.autocast around the call."""
+        """Autocast's precision, from `faster` or a torch.autocast around the call; None without autocast."""
         return self.autocast or autocast_in_force(self.device)
 
     @property
     def passes(self) -> int:
-        """Passes of the network in one evaluation: what it says of itself, ``network.passes = 2`` where guided, else 1."""
-        said = getattr(self.network, "passes", 1)
-        return said if isinstance(said, int) and said > 1 else 1
+        """Network passes in one evaluation: ``network.passes`` where the network declares it (2 with guidance), else 1."""
+        declared = getattr(self.network, "passes", 1)
+        return declared if isinstance(declared, int) and declared > 1 else 1
 
     @property
     def at_once(self) -> int:
-        """Batches to pass at a time: as many as torch has threads, for a network on the processor that says it may.
+        """Batches to run at a time: torch's number of threads for a network on the CPU that declares this safe, else 1.
 
-        A callable may keep something between its lines (the time, a cache) that another thread would change, so it has to
-        say that it does not: ``network.stateless = True``. What torch.compile makes is for one thread, and a torch.autocast
-        around the call holds for the caller's thread only.
+        A callable may keep state during a call (the time, a cache) that another thread would change, so it has to declare
+        that it does not: ``network.stateless = True``. A compiled network is for one thread, and a torch.autocast around the
+        call holds for the caller's thread only.
         """
         may = getattr(self.network, "stateless", False) is True and self._run is self.network
         may = may and autocast_in_force(self.device) is None
@@ -292,13 +292,13 @@ class Denoiser:
 
     @property
     def waits(self) -> bool:
-        """Return whether the processor only waits while the network runs, and can make the next batch meanwhile.
+        """Return whether the CPU is idle while the network runs, and can prepare the next batch meanwhile.
 
-        So it is on every device but the processor itself, and Apple's, whose tensors do not bear several threads.
+        True on every device but the CPU itself and Apple's GPUs (mps), whose tensors are not thread-safe.
         """
         return self.device.type not in ("cpu", "mps")
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------------
 
     def _with(self, process: ForwardProcess, device: torch.device) -> Denoiser:
         result = Denoiser(
@@ -325,7 +325,7 @@ class Denoiser:
         return f"function {digest_of(None, [self._time])}"
 
     def _index_of(self, t: int | Tensor, count: int) -> Tensor:
-        """Grid indices [count] from one for all or one per sample."""
+        """Grid indices [count], from one index for all samples or one per sample."""
         index = torch.as_tensor(t)
         T = self.process.T
         if (
@@ -340,7 +340,7 @@ class Denoiser:
         return index.to(device=self.device, dtype=torch.int64).expand(count)
 
     def _network_input(self, x_t: Tensor, index: Tensor) -> Tensor:
-        """A new tensor for one call, which the network may write into; in its own precision, once that is known."""
+        """A new tensor for one call, which the network may overwrite; in the network's precision, once that is known."""
         shape = tuple(x_t.shape)
         if self.shape is None:
             self.shape = shape[1:]
@@ -362,7 +362,7 @@ class Denoiser:
         return time.to(torch.float64 if dtype == torch.float64 else torch.float32) if time.is_floating_point() else time
 
     def _call_finding_dtype(self, x: Tensor, index: Tensor, conditioning: Any) -> Any:
-        """A callable with no parameters of its own: the highest precision that it accepts, found on its first call."""
+        """Call a network without parameters in the highest precision that it accepts, which this first call finds."""
         complaint: RuntimeError | None = None
         for dtype in PRECISIONS:
             if dtype == torch.float64 and self.algebra_dtype != torch.float64:
@@ -370,7 +370,7 @@ class Denoiser:
             try:
                 time = self._time_of(index, dtype)
                 output = call(self.network, x.to(dtype, copy=True), time, conditioning, autocast=self.autocast)
-            except RuntimeError as error:  # torch's way to say that two dtypes do not match
+            except RuntimeError as error:  # raised by torch when two dtypes do not match
                 if is_out_of_memory(error):
                     raise
                 complaint = error if complaint is None or dtype == torch.float32 else complaint

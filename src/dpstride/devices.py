@@ -1,4 +1,4 @@
-"""Stage 2. Where a network runs: a device that cannot be used here is refused before anything is moved to it."""
+"""Stage 2. The device of a network: one that cannot be used on this machine is refused before anything is moved to it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .reading.text import first_line
 
 
 def usable_device(device: str | torch.device) -> torch.device:
-    """Return the device of that name; ValueError where torch has none of it, or cannot use it on this machine."""
+    """Return the device of that name; ValueError if torch does not know it or cannot use it on this machine."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            f"device must name a device of torch, such as 'cpu', 'cuda', 'cuda:1' or 'mps', not {device!r:.80}."
+            f"device must name a torch device, such as 'cpu', 'cuda', 'cuda:1' or 'mps', not {device!r:.80}."
         ) from error
     try:
         torch.empty(0, device=found)

@@ -1,7 +1,7 @@
 """Stage 2. The weights of a network: the modules, tensors and arrays that a callable holds, and a digest of them.
 
-Only what can be read for certain is looked for. Code, plain values and everything else that decides an output show in what
-the network does, which `statistics.probes` records.
+Only parts that can be read reliably are included. Code, plain values and everything else that affects an output show in
+the network's behaviour, which `statistics.probes` records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Part = torch.nn.Module | Tensor | npt.NDArray[Any]
 
 
 def parts_of(network: Any, depth: int = 6) -> Iterator[Part]:
-    """Modules, tensors and arrays that a callable holds, each once, those in closures and attributes included."""
+    """Modules, tensors and arrays that a callable holds, each once, including those in closures and attributes."""
     yield from _parts(network, depth, set())
 
 
@@ -46,7 +46,7 @@ def _inside(held: Any) -> tuple[Any, ...]:
         defaults = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
         try:
             used = inspect.getclosurevars(held)
-        except ValueError:  # it mentions a name of the function around it that has no value yet
+        except ValueError:  # it uses a name of the enclosing function that has no value yet
             return defaults
         return (*_sorted(used.nonlocals), *_sorted(used.globals), *defaults)
     if isinstance(held, Mapping):
@@ -69,9 +69,9 @@ def _slots_of(kind: type) -> tuple[str, ...]:
 
 
 def plain_parts(network: Any) -> tuple[Tensor | npt.NDArray[Any], ...]:
-    """The tensors and arrays that a callable holds now outside of state dictionaries.
+    """The tensors and arrays that a callable currently holds outside state dictionaries.
 
-    Ask before it runs: networks put tables, caches and their last input beside their weights.
+    Call this before the network runs: networks keep tables, caches and their last input next to their weights.
     """
     found: list[Tensor | npt.NDArray[Any]] = []
     for part in parts_of(network):
@@ -84,9 +84,9 @@ def plain_parts(network: Any) -> tuple[Tensor | npt.NDArray[Any], ...]:
 
 
 def digest_of(network: Any, plain: Sequence[Tensor | npt.NDArray[Any]]) -> str:
-    """Digest of the weights as they are now: state dictionaries of the modules in ``network``, and the ``plain`` parts.
+    """Digest of the current weights: state dictionaries of the modules in ``network``, and the ``plain`` parts.
 
-    Names do not count, since wrappers add to them.
+    Names are not included, since wrappers change them.
     """
     modules = [part for part in parts_of(network) if isinstance(part, torch.nn.Module)]
     digest = hashlib.sha256()
@@ -107,7 +107,7 @@ def _bytes_of(value: Tensor | npt.NDArray[Any]) -> bytes:
 
 
 def name_of(function: object) -> str:
-    """Name in messages."""
+    """Name of a callable in messages."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
     return str(getattr(function, "__qualname__", type(function).__qualname__))

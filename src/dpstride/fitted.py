@@ -1,4 +1,4 @@
-"""Stage 4. Numbers fitted on the data that chose a path, used unchanged on other data and when sampling."""
+"""Stage 4. Numbers fitted on the choosing data, used unchanged on other data and when sampling."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from .statistics.artefact import DataRange, Statistics
 
 Array = npt.NDArray[np.float64]
-CURVE_NODES = 8  # of each curve of a factor: within 1e-5 of it for the embedded models
+CURVE_NODES = 8  # per curve of a factor: within 1e-5 of the exact curve for the embedded models
 FACTOR_SIZE = 1 + 2 * CURVE_NODES
 _NUMBER = (int, float, type(None))
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The way in which a variance or a decoder finds its numbers on the data that choose a path.
+    """A variance's or a decoder's rules for fitting its numbers on the choosing data.
 
     Attributes:
         numbers: their name in `Fitted`.
-        on: all of them, from statistics at some grid indices, with a distribution function for the decoder.
-        at: one of them, roughly and quickly, from statistics at one grid index.
-        from_errors: all of them from m = E Σ e²/dims alone, by grid index; None where the data's range needs more than m.
-        note: what to tell where those of all samples stand in for those of some.
+        on: returns all of them, from statistics at some grid indices, with the decoder's distribution function.
+        at: returns one of them, roughly and quickly, from statistics at one grid index.
+        from_errors: returns all of them from m = E Σ e²/dims alone, by grid index; None if the data's range needs more than m.
+        note: a caution for results on a subset of the samples that use the numbers of all samples.
     """
 
     numbers: str
@@ -53,7 +53,7 @@ class Fitted:
     learned_factor: Array | None = None
 
     def of(self, fit: Fit) -> Array:
-        """The numbers of ``fit``, which the options guarantee to be there."""
+        """The numbers of ``fit``, which the options guarantee to exist."""
         numbers: Array | None = getattr(self, fit.numbers)
         assert numbers is not None
         return numbers
@@ -71,7 +71,7 @@ class Fitted:
         )
 
     def spread(self, where: npt.NDArray[np.int64], T: int) -> Fitted:
-        """The numbers of index i at index where[i] of a grid with T steps; NaN at others."""
+        """The numbers on a grid with T steps: those of index i at index where[i], NaN elsewhere."""
         found: dict[str, Array | None] = {}
         for each in fields(self):
             numbers = getattr(self, each.name)
@@ -92,7 +92,7 @@ class Fitted:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers as a schedule file has them."""
+        """The numbers as stored in a schedule file."""
         return {each.name: _to_list(getattr(self, each.name)) for each in fields(self)}
 
     @classmethod

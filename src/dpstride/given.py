@@ -1,8 +1,8 @@
 """Stage 2. Models that are given some elements of a sample and predict the others: imputation, inpainting.
 
 The network needs to know which elements it is given and their values, so both are entries of the conditioning and travel with
-the sample. Nothing else is told here: x_t is noised everywhere, as in training, and it is the network that puts the values
-into it. What it returns for given elements is replaced by the values, so that every sampler leaves them as they are.
+the sample. Nothing else is passed: x_t is noised everywhere, as in training, and the network itself inserts the values. Its
+output for given elements is replaced by their values, so that every sampler leaves them unchanged.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class Given:
         return cls(mask, observed)
 
     def entries(self, conditioning: Any, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Both for a batch of this ``shape``: True where it is predicted, and the values given elsewhere."""
+        """Both entries for a batch of this ``shape``: True where the model predicts, and the values given elsewhere."""
         mask = self._entry(self.mask, conditioning, shape)
         if mask.is_complex() or not bool(((mask == 0) | (mask == 1)).all()):
             raise ValueError(
-                f"The mask {self.mask!r} must hold 0 and 1 alone, 1 where the model predicts: an element counts or it does "
-                "not. Round it; weights that the network itself needs go under another name."
+                f"The mask {self.mask!r} must contain only 0 and 1, with 1 where the model predicts: an element counts or "
+                "it does not. Round it; give weights that the network itself needs another name."
             )
         return mask == 1, self._entry(self.observed, conditioning, shape)
 
     def missing(self, found: object) -> ValueError:
-        """Return the error of conditioning that lacks them."""
+        """Return the error for conditioning without these entries."""
         return ValueError(
             f"This model is given some elements and predicts the others, by the entries {self.mask!r} and {self.observed!r} of "
             f"the conditioning, which must be a dict with both, not {found!s:.200}."
         )
 
     def describe(self) -> dict[str, str]:
-        """Names, as a result records them."""
+        """Names, as recorded with results."""
         return {"mask": self.mask, "observed": self.observed}
 
     def _entry(self, name: str, conditioning: Any, shape: tuple[int, ...]) -> Tensor:
@@ -68,21 +68,21 @@ class Given:
         if entry.ndim != len(shape) or any(n not in (1, m) for n, m in zip(entry.shape, shape, strict=True)):
             raise ValueError(
                 f"The entry {name!r} of the conditioning has shape {tuple(entry.shape)}, and the samples {shape}. Give it one "
-                "number per element; an axis of 1 is for all along it."
+                "number per element; axes of length 1 are broadcast."
             )
         return entry.expand(shape)
 
 
 def put_into(given: tuple[Tensor, Tensor], x0_hat: Tensor, fraction: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """x̂_0 with the values of given elements, and φ = 0 there: the law of x_s given x_t and x_0, which is known."""
+    """x̂_0 with the values of given elements, and φ = 0 there: q(x_s given x_t, x_0), since x_0 is known."""
     mask, values = given[0].to(x0_hat.device), given[1].to(x0_hat)
     return torch.where(mask, x0_hat, values), None if fraction is None else fraction.where(mask, 0.0)
 
 
 def refuse_given(given: Given | None, work: str) -> None:
-    """Raise where the model is given some elements, which ``work`` would compare like those that it predicts."""
+    """Raise if the model is given some elements, which ``work`` would compare like predicted ones."""
     if given is not None:
         raise ValueError(
             f"{work} is not for models that are given some elements and predict the others (mask={given.mask!r}): it would "
-            "compare what is given, too. Choose paths for bits/dim or for samples, with optimise or dpstride find."
+            "compare the given elements, too. Choose paths for bits/dim or for samples, with optimise or dpstride find."
         )

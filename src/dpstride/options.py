@@ -1,7 +1,7 @@
-"""Stage 0. The names of all variants, and what is chosen from them as a value; imports nothing heavy.
+"""Stage 0. The names of all variants, and a choice of them as a value; imports nothing heavy.
 
-A name stands here and is the name of the file that says everything about its variant (`variances/optimal.py`), so command
-line, report and files of results know the names without importing a variant, and no other file repeats one.
+A name listed here is also that of the file with everything about its variant (`variances/optimal.py`), so command line,
+report and result files know the names without importing a variant, and no other file repeats one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ ModelVariance = Literal["posterior", "upper", "learned_range"]  # what a network
 Decoder = Literal["upper", "first_pair", "respaced", "optimal"]
 Cdf = Literal["exact", "tanh"]
 Objective = Literal["elbo", "samples", "trajectory", "mixed"]
-Purpose = Literal["likelihood", "samples"]  # what schedules are wanted for, in the words of their users
+Purpose = Literal["likelihood", "samples"]  # what schedules are for, in users' words
 Sampler = Literal["ancestral", "ddim", "dpmpp_2m", "heun"]
-OdeSampler = Literal["ddim", "dpmpp_2m"]  # deterministic: those that the trajectory objective is for
+OdeSampler = Literal["ddim", "dpmpp_2m"]  # deterministic, for the trajectory objective
 TrainingObjective = Literal["simple", "hybrid", "vlb", "continuous", "flow"]
 Stride = Literal["even", "quadratic", "quadratic_ddim", "karras", "log_snr", "ays"]
 Order = Literal["random", "confidence", "margin", "entropy"]  # in which masked tokens are revealed
@@ -34,12 +34,12 @@ TRAINING_OBJECTIVES: Final[tuple[TrainingObjective, ...]] = get_args(TrainingObj
 STRIDES: Final[tuple[Stride, ...]] = get_args(Stride)
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 
-# What a network was trained with, for those that build a `Denoiser` from a foreign model's own words.
+# A network's training variance, for code that builds a `Denoiser` from a foreign model's configuration.
 POSTERIOR: Final = "posterior"
 UPPER: Final = "upper"
 LEARNED_RANGE: Final = "learned_range"
 
-EXACT: Final = "exact"  # the distribution function with which statistics keep decoders
+EXACT: Final = "exact"  # the distribution function of the decoder costs in statistics
 
 DEFAULT_MODEL_VARIANCE: Final = POSTERIOR
 DEFAULT_DECODER: Final[Decoder] = "upper"
@@ -50,12 +50,12 @@ TRAJECTORY: Final[Objective] = "trajectory"
 OBJECTIVE_FOR: Final[dict[Purpose, Objective]] = {"likelihood": DEFAULT_OBJECTIVE, "samples": SAMPLES}
 DEFAULT_TRAINING_OBJECTIVE: Final[TrainingObjective] = "simple"
 DEFAULT_SAMPLER: Final[Sampler] = "ancestral"
-DEFAULT_ORDER: Final[Order] = "random"  # the chain that costs and bits/token are of
-SAMPLES_VARIANCE: Final[Variance] = "optimal"  # of ancestral steps: closest to real data of all that were measured
+DEFAULT_ORDER: Final[Order] = "random"  # the chain for which costs and bits/token are computed
+SAMPLES_VARIANCE: Final[Variance] = "optimal"  # of ancestral steps: samples closest to real data of all measured
 DEFAULT_ODE_SAMPLER: Final[OdeSampler] = "ddim"
 EULER: Final[dict[str, Sampler]] = {"euler": DEFAULT_ODE_SAMPLER}  # the same method by its other name
-FLOW_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic", "karras")  # beside those of a deterministic sampler
-COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # beside the best paths, in every table
+FLOW_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic", "karras")  # compared with trajectory paths
+COMPARED_STRIDES: Final[tuple[Stride, ...]] = ("even", "quadratic")  # compared with the best paths in every table
 EVEN: Final[Stride] = "even"
 KARRAS: Final[Stride] = "karras"
 RACED_BESIDE: Final[tuple[Stride, ...]] = (
@@ -64,7 +64,7 @@ RACED_BESIDE: Final[tuple[Stride, ...]] = (
     KARRAS,
     "log_snr",
     "ays",
-)  # what winners are measured beside
+)  # compared with the winners
 
 BEST: Final = "dp"  # the stride of the best path of a solution
 GIVEN: Final = "given"  # the stride of a path that no rule of this package made
@@ -72,7 +72,7 @@ GIVEN: Final = "given"  # the stride of a path that no rule of this package made
 
 @dataclass(frozen=True)
 class CostOptions:
-    """Options of the ELBO's costs, as they are recorded with every result.
+    """Options of the ELBO costs, as recorded with every result.
 
     Attributes:
         variance: reverse variance of steps that end above 0.
@@ -90,22 +90,22 @@ class CostOptions:
         check_choice("cdf", self.cdf, CDFS)
 
     def to_dict(self) -> dict[str, Any]:
-        """The options as files of results keep them."""
+        """The options as stored in result files."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> CostOptions:
-        """Options from a file of results, which may hold those of other objectives too."""
+        """Options from a result file, which may also hold those of other objectives."""
         for name in ("variance", "decoder", "cdf"):
             if not isinstance(options.get(name), str):
                 raise ValueError(
-                    f"These results do not say their {name}. Use schedules that `optimise` or `dpstride solve` made."
+                    f"These results do not record their {name}. Use schedules made by `optimise` or `dpstride solve`."
                 )
         return cls(options["variance"], options["decoder"], options["cdf"])
 
 
 class CostChoice(TypedDict, total=False):
-    """Keywords that replace a schedule's own options of costs; None is the schedule's own."""
+    """Keywords that override a schedule's cost options; None keeps the schedule's own."""
 
     variance: Variance | None
     decoder: Decoder | None
@@ -113,7 +113,7 @@ class CostChoice(TypedDict, total=False):
 
 
 class SamplerChoice(TypedDict, total=False):
-    """Keywords that replace the sampler that a schedule is for; None is the schedule's own."""
+    """Keywords that override a schedule's sampler; None keeps the schedule's own."""
 
     variance: Variance | None
     sampler: Sampler | None

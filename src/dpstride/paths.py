@@ -1,6 +1,6 @@
-"""Stage 4. Paths as plain grid indices, T … 0: checked, by number of steps, and in the two forms in which files keep them.
+"""Stage 4. Paths as plain grid indices, T … 0: checks, sets by number of steps, and the two forms in which files store them.
 
-They stand apart from schedules because unmasking schedules are paths too, without a process.
+They are separate from schedules because unmasking schedules are paths too, without a process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ScheduleFileError(ValueError):
 
 
 class ByBudget(ABC, Generic[S]):
-    """A set with one schedule for every number of steps that it has."""
+    """A set of schedules, one per number of steps."""
 
     entries: Mapping[int, Entry]
 
@@ -69,7 +69,7 @@ def check_path(steps: Sequence[int], T: int) -> tuple[int, ...]:
 
 
 def path_to_json(steps: Sequence[int]) -> dict[str, Any]:
-    """A path as files keep it: a list, or if it is long a mask whose bit i is set when the path visits grid index i."""
+    """A path as stored in files: a list, or for long paths a mask whose bit i is set if the path visits grid index i."""
     if len(steps) - 1 <= LISTED:
         return {"steps": list(steps)}
     visited = np.zeros(steps[0] + 1, dtype=np.uint8)
@@ -78,7 +78,7 @@ def path_to_json(steps: Sequence[int]) -> dict[str, Any]:
 
 
 def path_from_json(entry: Mapping[str, Any], T: int) -> list[int]:
-    """Read what `path_to_json` wrote, of a grid of T steps."""
+    """Read what `path_to_json` wrote, for a grid of T steps."""
     if "steps" in entry:
         return list(entry["steps"])
     mask = int(entry["mask"], 16)
@@ -89,12 +89,12 @@ def path_from_json(entry: Mapping[str, Any], T: int) -> list[int]:
 
 
 def finite(value: float | None) -> float | None:
-    """A number as files keep it: None where it is not finite."""
+    """A number as stored in files: None if it is not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 def entries_to_json(entries: Mapping[int, Entry], score: str) -> list[dict[str, Any]]:
-    """Schedules of a set as files keep them; ``score`` is what their score is called there."""
+    """The schedules of a set as stored in files; ``score`` is the name of their score there."""
     return [
         {"budget": budget, score: finite(value), "standard_error": finite(error), **path_to_json(path)}
         for budget, (path, value, error) in sorted(entries.items())
@@ -102,7 +102,7 @@ def entries_to_json(entries: Mapping[int, Entry], score: str) -> list[dict[str, 
 
 
 def entries_from_json(found: Sequence[Mapping[str, Any]], score: str, T: int) -> dict[int, Entry]:
-    """Read what `entries_to_json` wrote, of a grid of T steps."""
+    """Read what `entries_to_json` wrote, for a grid of T steps."""
     entries: dict[int, Entry] = {}
     for entry in found:
         path = check_path(path_from_json(entry, T), T)
@@ -117,7 +117,7 @@ def entries_from_json(found: Sequence[Mapping[str, Any]], score: str, T: int) ->
 
 
 def read_schedule_file(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:
-    """The JSON object of a file of schedules of this ``kind``."""
+    """The JSON object in a schedule file of this ``kind``."""
     try:
         document = read_json(path)
     except UnreadableFileError as error:
@@ -125,7 +125,7 @@ def read_schedule_file(path: str | os.PathLike[str], kind: str, version: int) ->
     found = document.get("format") if isinstance(document, dict) else type(document).__name__
     if found != kind:
         raise ScheduleFileError(
-            f"{path}: format {found!r:.80} is not {kind!r}. Name a file of schedules that dpstride wrote."
+            f"{path}: format {found!r:.80} is not {kind!r}. Give a schedule file that dpstride wrote."
         )
     if (there := document.get("version")) != version:
         raise ScheduleFileError(

@@ -2,8 +2,8 @@
 
 denoiser, data → statistics → costs → solution → schedules
 
-With a tolerance the first arrow goes by way of `adaptive`, which runs the network at a few grid indices only. `find` is the
-main job of the command line: all this, held-out scores, files and a page; its parts are in `finding/`.
+With a tolerance the first arrow goes through `adaptive`, which runs the network at a few grid indices only. `find` is the
+main job of the command line: all of this, held-out scores, files and a report; its parts are in `finding/`.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def optimise(
     `elbo_costs` and `solve` for the arguments.
 
     With a ``tolerance`` in bits/dim the network runs at a few grid indices only, until the paths of ``budgets`` are within
-    it of the best: see `estimate_adaptively`, whose report is then in the schedules' provenance as "adaptive".
+    it of the best; see `estimate_adaptively`, whose report is then in the schedules' provenance as "adaptive".
 
-    With ``objective="samples"`` paths are best for the quality of samples in few steps instead: see `band_costs`, whose weights
-    ``band`` holds. ``sampler`` ("ddim" when None), ``eta`` and ``variance`` ("optimal" when None) are then kept with the
-    schedules, and used by `sample`, `DPStrideScheduler` and exports; a tolerance is a share of what a path costs.
+    With ``objective="samples"`` paths are optimised for sample quality in few steps instead; see `band_costs`, whose weights
+    are those of ``band``. ``sampler`` ("ddim" when None), ``eta`` and ``variance`` ("optimal" when None) are then stored with
+    the schedules, and used by `sample`, `DPStrideScheduler` and exports; a tolerance is a fraction of a path's cost.
     """
     from .statistics.estimate import estimate
 
@@ -73,7 +73,7 @@ def optimise(
     if tolerance is None:
         if budgets is not None:
             raise ValueError(
-                "budgets are those that a tolerance is for; every budget is solved for. Give a tolerance too."
+                "budgets are those that a tolerance is for; without one every budget is solved. Give a tolerance too."
             )
         statistics = estimate(denoiser, data, samples, seed, data_range=data_range, check=check, **how)
         return schedules_from(statistics, variance, decoder, max_budget, progress=progress, plan=plan)
@@ -109,7 +109,7 @@ def find(
     """The main job, as ``dpstride find`` does it: the best schedules of a model, scored on held-out data, with a report.
 
     Writes schedules.json, comparison.json, table.txt, figures, statistics and report.html into ``output``. Called again
-    after an interruption it goes on where it stopped, and so does the command; a folder with results of another model,
+    after an interruption it resumes where it stopped, as the command does; a folder with results of another model,
     other data or other options is refused.
 
     Further keywords are those of `dpstride.finding.job.Request`: variance, decoder, max_budget, budgets, tolerance (None
@@ -120,15 +120,15 @@ def find(
         data: what `estimate` (for tokens `estimate_masked`) takes, or DATA as the command line takes it.
         output: folder to write.
         heldout: data to score on; a seeded, disjoint part of ``data`` when None.
-        samples: samples to choose the path on, 128 (or half of the data) when None.
-        heldout_samples: samples to score on, 128 (or the other half) when None.
-        data_range: values that the data takes, as for `estimate`; what the model takes when None.
+        samples: number of samples to choose the path on, 128 (or half of the data) when None.
+        heldout_samples: number of samples to score on, 128 (or the other half) when None.
+        data_range: values that the data takes, as for `estimate`; those that the model takes when None.
         seed: random seed for the noise and the order of the data.
         batch_size: samples per network pass.
         skip_nonfinite: leave out samples for which the network gives NaN or infinity.
         progress: show progress bars (only ever on a terminal).
-        overwrite: replace what another run left in the folder.
-        say: called with a line of text about what is done, such as `print`; nothing is said when None.
+        overwrite: replace the results of another run in the folder.
+        say: called with lines of text about the work, such as `print`; silent when None.
     """
     from .finding.inputs import Asked, job_of, load_model
     from .finding.job import check_uses, request_from
@@ -139,12 +139,12 @@ def find(
     wanted, folder = request_from(request), Path(output)
     how = Execution(seed, batch_size, progress, skip_nonfinite=skip_nonfinite)
     check_uses(wanted.objective, [*request, *(["skip_nonfinite"] if skip_nonfinite else [])])
-    said = {"samples": samples, "heldout_samples": heldout_samples, "seed": seed, **request}
-    asked = Asked(data, heldout, samples, heldout_samples, data_range=data_range)
+    options = {"samples": samples, "heldout_samples": heldout_samples, "seed": seed, **request}
+    inputs = Asked(data, heldout, samples, heldout_samples, data_range=data_range)
     with claimed(folder):
         job = job_of(
-            load_model(model), asked, wanted, folder, how=how,
-            record=partial(Run.of_call, "find", (model, data, heldout), said), say=say or (lambda text: None),
+            load_model(model), inputs, wanted, folder, how=how,
+            record=partial(Run.of_call, "find", (model, data, heldout), options), say=say or (lambda text: None),
         )  # fmt: skip
         job.say(job.plan())
         found: Found = job.run(overwrite)
@@ -162,8 +162,8 @@ def schedules_from(
 ) -> ScheduleSet:
     """The best schedule of every budget from saved statistics, for bits/dim or by a ``plan`` for samples: no network pass.
 
-    Where rows are filled in, paths for bits/dim are chosen from smoothed ones (`statistics.smooth`): they would go where the
-    network ran and the noise happened to be low. Statistics of every step are taken as they are.
+    Where rows are filled in, paths for bits/dim are chosen from smoothed rows (`statistics.smooth`); otherwise they would
+    favour indices where the network ran and the noise happened to be low. Statistics of every step are used as they are.
     """
     check_kinds(schedules_from, statistics=statistics)
     from .objectives.elbo import elbo_costs
@@ -206,7 +206,7 @@ def check_request(denoiser: Denoiser, variance: str | None, decoder: str, max_bu
 
 
 def cost_options(denoiser: Denoiser, variance: str | None, decoder: str, max_budget: int | None) -> dict[str, Any]:
-    """Options of costs as they are meant: left out, a variance is the model's own, and a budget the grid's."""
+    """Cost options with defaults filled in: the model's own variance, and T as the largest budget."""
     from .objectives.elbo import check_options
 
     chosen = check_options(denoiser.process, denoiser.variance, variance, decoder)

@@ -1,8 +1,8 @@
 """Stage 1. The forward process: two arrays, f and g, on a grid.
 
 ``q(x_t given x_0) = N(f_t x_0, g_t² I)``. Discrete DDPMs, continuous VP and sub-VP, VE and rectified flow differ only in
-the numbers in these arrays, so they are one class and no hierarchy. Everything later asks the process for coefficients
-of a step t → s and never for the formula behind them. All of it is float64.
+the numbers in these arrays, so one class covers them all. Later stages ask the process for the coefficients of a step
+t → s, never for the formula behind them. Everything is float64.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ TimeFunction = Callable[[Array], npt.ArrayLike]
 MAX_BETA = 0.999  # Nichol and Dhariwal's clip, which keeps the last steps of a cosine process from being singular.
 
 
-ARRAYS = ("f", "g", "times", "origin", "input_scale")  # of a process, as files keep them
+ARRAYS = ("f", "g", "times", "origin", "input_scale")  # of a process, as saved in files
 FACTS = ("kind", "name", "origin_T", "first_pair_variance")
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardProcess:
-    """``q(x_t given x_0) = N(f_t x_0, g_t² I)`` on the grid of T + 1 points; index 0 is clean data, T the prior end.
+    """``q(x_t given x_0) = N(f_t x_0, g_t² I)`` on a grid of T + 1 points; index 0 is clean data, T the noise end.
 
     Build one with a class method. ``origin[i]`` is the index that grid point i had in the grid it was first built on
-    (for a discrete model: its training step); it names what the network is fed and which noise is drawn, so both
-    survive `subset`. ``input_scale`` multiplies x_t before the network sees it (VE processes; 1 elsewhere).
-    ``first_pair_variance`` is the posterior variance of training step 2 → 1, which one decoder option wants; it is None
+    (for a discrete model: its training step); it determines the time fed to the network and the noise drawn, so neither
+    changes under `subset`. ``input_scale`` multiplies x_t before the network sees it (VE processes; 1 elsewhere).
+    ``first_pair_variance`` is the posterior variance of training step 2 → 1, which one decoder option needs; it is None
     for continuous processes.
     """
 
@@ -63,25 +63,25 @@ class ForwardProcess:
     def __post_init__(self) -> None:
         for name in ("f", "g", "times", "origin", "input_scale"):
             array = numbers(getattr(self, name), name)
-            array.setflags(write=False)  # what is computed of them is kept
+            array.setflags(write=False)  # values computed from them are cached
             object.__setattr__(self, name, array)
         check_kind(self.kind, self.name, self.origin_T, self.first_pair_variance)
         check_grid(self.f, self.g, self.times)
         check_labels(self.origin, self.origin_T, self.input_scale, self.T)
 
-    # --- ways to make one -------------------------------------------------------------------------------------------
+    # --- constructors -----------------------------------------------------------------------------------------------
 
     @classmethod
     def from_alpha_bar(cls, alpha_bar: npt.ArrayLike, name: str = "alpha_bar") -> ForwardProcess:
         """Discrete variance-preserving process; ``alpha_bar[i]`` belongs to grid index i + 1 (training step i)."""
         alpha_bar = vector(alpha_bar, "alpha_bar")
-        pure = "a process that ends in pure noise (alpha_bar = 0) is made with from_functions."
-        check_inside(alpha_bar, "alpha_bar", f"The clean point is added by dpstride; {pure}")
+        pure = "for a process that ends in pure noise (alpha_bar = 0), use from_functions."
+        check_inside(alpha_bar, "alpha_bar", f"Leave out the clean point, which dpstride adds; {pure}")
         if (rises := np.flatnonzero(np.diff(alpha_bar) >= 0.0)).size:
             i = int(rises[0])
             raise ValueError(
                 f"alpha_bar must be strictly decreasing, but alpha_bar[{i}] = {alpha_bar[i]} and alpha_bar[{i + 1}] = "
-                f"{alpha_bar[i + 1]}. Give it from the least to the most noise, without repeated values."
+                f"{alpha_bar[i + 1]}. Give it from least to most noise, without repeated values."
             )
         return cls._discrete(alpha_bar, 1.0 - alpha_bar, name)
 
@@ -90,7 +90,7 @@ class ForwardProcess:
         """Discrete variance-preserving process with ``alpha_bar[i] = prod over j <= i of (1 - betas[j])``."""
         betas = vector(betas, "betas")
         check_no_products(betas)
-        check_inside(betas, "betas", "A process that ends in pure noise (beta = 1) is made with from_functions.")
+        check_inside(betas, "betas", "For a process that ends in pure noise (beta = 1), use from_functions.")
         log_alpha_bar = np.cumsum(np.log1p(-betas))
         if np.exp(log_alpha_bar[-1]) == 0.0:
             raise ValueError("betas are so large that alpha_bar underflows to 0; use fewer or smaller betas.")
@@ -105,7 +105,7 @@ class ForwardProcess:
         times: npt.ArrayLike,
         name: str = "functions",
     ) -> ForwardProcess:
-        """Continuous process: any monotone ``f`` (1 down) and ``g`` (0 up), on any grid with ``times[0] = 0``."""
+        """Continuous process: any ``f`` that falls from 1 and ``g`` that rises from 0, on any grid with ``times[0] = 0``."""
         times = vector(times, "times")
         return cls(
             f=_evaluate(f, times, "f"),
@@ -122,7 +122,7 @@ class ForwardProcess:
 
     @classmethod
     def linear(cls, T: int = 1000) -> ForwardProcess:
-        """Ho et al. (2020): betas linear from 1e-4 to 0.02, scaled by 1000/T as Nichol and Dhariwal do, at most 0.999."""
+        """Ho et al. (2020): betas linear from 1e-4 to 0.02, scaled by 1000/T as Nichol and Dhariwal do, and at most 0.999."""
         check_T(T)
         betas = np.linspace(1e-4, 0.02, T) * (1000.0 / T)
         return cls.from_betas(np.minimum(betas, MAX_BETA), name="linear")
@@ -203,7 +203,7 @@ class ForwardProcess:
     def subset(self, steps: Sequence[int] | npt.NDArray[np.int64]) -> ForwardProcess:
         """The same process on some of its own grid points (index 0 is kept or added).
 
-        What the network is fed and the noise drawn stay those of the original step, so a model is still evaluated
+        The time fed to the network and the noise drawn stay those of the original step, so a model is still evaluated
         only where it was trained.
         """
         array = np.asarray(steps)
@@ -212,7 +212,7 @@ class ForwardProcess:
         if not np.issubdtype(array.dtype, np.integer):
             raise ValueError(
                 f"steps must be whole grid indices, not {array.dtype}: a discrete model is only defined at its training "
-                "steps. For a model trained on continuous times build a grid with from_functions."
+                "steps. For a model trained on continuous times, build a grid with from_functions."
             )
         kept = np.unique(array.astype(np.int64))
         if kept[0] < 0 or kept[-1] > self.T:
@@ -236,15 +236,15 @@ class ForwardProcess:
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that files keep; with `facts` they are the whole process, but for functions of continuous time."""
+        """Arrays saved in files; with `facts` they define the whole process, except for functions of continuous time."""
         return {name: getattr(self, name) for name in ARRAYS}
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything else that files keep, as JSON values."""
+        """Everything else saved in files, as JSON values."""
         return {name: getattr(self, name) for name in FACTS}
 
-    # --- what it says -----------------------------------------------------------------------------------------------
+    # --- properties and coefficients --------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return f"<ForwardProcess {self.name}, {self.kind}, T = {self.T}>"
@@ -302,7 +302,7 @@ class ForwardProcess:
         end = float(self.times[-1])
         if not ((at >= 0.0) & (at <= end)).all():
             raise ValueError(f"times must lie in [0, {end}], but they span [{at.min()}, {at.max()}].")
-        # The first step must stay inside the domain, where f and g need not be defined.
+        # The first step must stay inside the domain: f and g need not be defined outside.
         inside = np.minimum(at, end - at)
         one_sided = inside < 1e-3 * end
         step = np.where(one_sided, 1e-3 * end, np.minimum(inside, 0.05 * end))
@@ -319,11 +319,11 @@ class ForwardProcess:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the numbers that define the process; statistics carry it, so that they are not mixed up."""
+        """Digest of the numbers that define the process; statistics store it, so that they are not mixed up."""
         digest = hashlib.sha256()
         for array in (self.f, self.g, self.times, self.origin, self.input_scale):
             digest.update(np.ascontiguousarray(array).tobytes())
-        if self.kind != "discrete" or self.origin_T != self.T:  # a whole discrete grid says the rest by itself
+        if self.kind != "discrete" or self.origin_T != self.T:  # a whole discrete grid implies the rest
             digest.update(f"{self.kind} {self.origin_T} {self.first_pair_variance}".encode())
         return digest.hexdigest()[:16]
 
@@ -336,7 +336,7 @@ class ForwardProcess:
             return False
         return bool((training.f[where] == self.f).all() and (training.g[where] == self.g).all())
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------------
 
     def _one_minus_snr_ratio(self, t: Index, s: Index) -> Array:
         """``1 - snr_t / snr_s``, accurate when the two are close and finite at both ends of the grid."""
@@ -351,7 +351,7 @@ class ForwardProcess:
     @classmethod
     def _discrete(cls, f2: Array, g2: Array, name: str) -> ForwardProcess:
         T = f2.size
-        # g̃² of 2 → 1 is g_1² (1 - snr_2/snr_1); written with what discrete arrays index as 0 and 1.
+        # g̃² of 2 → 1 is g_1² (1 - snr_2/snr_1); grid indices 1 and 2 are entries 0 and 1 of the discrete arrays.
         first_pair = float(g2[0] * (1.0 - f2[1] * g2[0] / (f2[0] * g2[1]))) if T > 1 else None
         return cls(
             f=np.sqrt(np.concatenate([[1.0], f2])),
@@ -376,7 +376,7 @@ def _evaluate(function: TimeFunction, times: Array, name: str) -> Array:
         raise ValueError(f"{name} must be a function of time, not {type(function).__name__}; e.g. lambda t: 1 - t.")
     try:
         values = np.asarray(function(times), dtype=np.float64)
-    except (TypeError, ValueError):  # written with math or if, so for one time only
+    except (TypeError, ValueError):  # written with math or if, so it takes one time only
         values = None
     if values is None or values.shape != times.shape:
         values = np.array([float(np.asarray(function(np.asarray(time)))) for time in times.ravel()]).reshape(

@@ -1,4 +1,4 @@
-"""Stage 1. What every forward process keeps to: checked once, when it is made, with a clear error."""
+"""Stage 1. The rules for every forward process, checked once, when it is built, with a clear error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[np.float64]
 
 
 def check_grid(f: Array, g: Array, times: Array) -> None:
-    """The rules every process keeps, checked once."""
+    """Raise unless f, g and times follow the rules for every process."""
     if not (f.shape == g.shape == times.shape) or f.ndim != 1 or f.size < 2:
         raise ValueError(
             f"f, g and times must be vectors of the same length, at least 2, not {f.shape}, {g.shape} and {times.shape}."
@@ -66,7 +66,7 @@ def check_grid(f: Array, g: Array, times: Array) -> None:
 
 
 def numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
-    """A copy in float64, or in int64 for origin; text and fractions of a grid index are not taken for numbers."""
+    """A copy in float64, or in int64 for origin; text and fractional grid indices are refused."""
     array = np.array(values)
     if array.dtype.kind not in ("iu" if name == "origin" else "iuf") or array.dtype == np.uint64:
         raise ValueError(f"{name} must be {'whole ' if name == 'origin' else ''}numbers, not {array.dtype}.")
@@ -74,11 +74,11 @@ def numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 
 
 def check_kind(kind: object, name: object, origin_T: object, first_pair_variance: object) -> None:
-    """Check what a damaged file can have wrong beside the arrays."""
+    """Check everything besides the arrays, which only a damaged file can get wrong."""
     if kind not in ("discrete", "continuous"):
         raise ValueError(f"kind must be 'discrete' or 'continuous', not {kind!r:.80}.")
     if not isinstance(name, str):
-        raise ValueError(f"The name of a process is a text, not {type(name).__name__}.")
+        raise ValueError(f"The name of a process must be a string, not {type(name).__name__}.")
     if isinstance(origin_T, bool) or not isinstance(origin_T, (int, np.integer)):
         raise ValueError(f"origin_T must be a whole number, not {origin_T!r:.80}.")
     if first_pair_variance is not None and not (
@@ -88,7 +88,7 @@ def check_kind(kind: object, name: object, origin_T: object, first_pair_variance
 
 
 def check_labels(origin: npt.NDArray[np.int64], origin_T: int, input_scale: Array, T: int) -> None:
-    """Check what goes with the grid points, which only a damaged file can have wrong."""
+    """Check the labels and scales of the grid points, which only a damaged file can get wrong."""
     if origin.shape != (T + 1,) or origin[0] != 0 or (np.diff(origin) <= 0).any() or origin[-1] > origin_T:
         raise ValueError(
             f"origin must rise strictly from 0 to at most origin_T = {origin_T}, but it is {np.array2string(origin)}. Build "
@@ -120,7 +120,7 @@ def vector(values: npt.ArrayLike, name: str) -> Array:
 
 
 def check_T(T: int) -> None:
-    """A number of steps."""
+    """Raise unless ``T`` is a number of steps."""
     whole_number(T, "T must be a whole number of steps, at least 1")
 
 
@@ -132,10 +132,10 @@ def check_inside(values: Array, name: str, remedy: str) -> None:
 
 
 def check_no_products(betas: Array) -> None:
-    """Refuse what falls from near 1: cumulative products (alpha_bar), or 1 − betas."""
+    """Refuse values that fall from near 1: cumulative products (alpha_bar), or 1 − betas."""
     if betas.size < 2 or betas[0] <= 0.9 or betas[-1] >= betas[0] or (np.diff(betas) > 0.0).any():
         return
-    found = f"Betas are small at first, but these fall from {betas[0]:g} to {betas[-1]:g}"
+    found = f"Betas must start small, but these fall from {betas[0]:g} to {betas[-1]:g}"
     if np.median(betas) > 0.9:
         raise ValueError(f"{found}, as 1 - betas (alphas) do. Give 1 minus these.")
     ends = " without the clean point" if betas[0] == 1.0 else ""
@@ -143,7 +143,7 @@ def check_no_products(betas: Array) -> None:
 
 
 def has_same_functions(process: ForwardProcess, training: ForwardProcess) -> bool:
-    """Return whether a continuous grid lies on the f and g of ``training``; taken on trust where those are not known."""
+    """Return whether a continuous grid lies on the f and g of ``training``; True where those are not known."""
     f, g = training.f_function, training.g_function
     if process.kind != "continuous" or f is None or g is None:
         return True

@@ -1,6 +1,6 @@
 """Stage 4. A schedule: a path through the grid, what it costs, and where it came from; saved as JSON.
 
-A path is only grid indices, so this stage stands below costs and solver, which produce schedules, and beside the
+A path is only grid indices, so this stage comes before costs and solver, which produce schedules, and beside the
 hand-made strides, which are schedules too. One `ScheduleSet` holds the best path of every budget of one model.
 """
 
@@ -41,7 +41,7 @@ FORMAT_VERSION = 1
 
 
 class Chosen:
-    """Purpose of a schedule and of a set of them, as their options and provenance say."""
+    """Purpose of a schedule or a set of schedules, read from its options and provenance."""
 
     options: Mapping[str, Any]
     provenance: Mapping[str, Any]
@@ -54,22 +54,22 @@ class Chosen:
 
     @property
     def eta(self) -> float:
-        """The noise of that sampler, where it has such an option."""
+        """The noise option of that sampler; 0 if it is not recorded."""
         return float(self.options.get("eta", 0.0))
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """One sample's shape, of the model that the path is for; None where that is not known."""
+        """Shape of one sample of the model that the path is for; None if unknown."""
         shape = self.provenance.get("shape")
         return tuple(shape) if isinstance(shape, (list, tuple)) else None
 
     def check_shape(self, shape: Sequence[int] | None) -> None:
-        """Refuse samples of another shape than the path was chosen for: they are another model's."""
+        """Refuse samples of another shape than those that the path was chosen for: they are another model's."""
         if shape is None or self.shape is None or self.shape == tuple(shape):
             return
         raise ValueError(
             f"The schedule was chosen for samples of shape {self.shape}, and these have shape {tuple(shape)}: it belongs to "
-            "another model. Take schedules of this model, or optimise on it."
+            "another model. Use schedules of this model, or run optimise on it."
         )
 
 
@@ -110,10 +110,10 @@ class Schedule(Chosen):
         """The grid's times along the path (training steps for a discrete model)."""
         return tuple(float(self.process.times[step]) for step in self.steps)
 
-    # --- out, to the samplers people use; the conventions are in integrations/export.py --------------------------------
+    # --- export to other packages' samplers; the conventions are in integrations/export.py -----------------------------
 
     def for_diffusers(self, scheduler: Any = None, mu: float | None = None) -> list[int] | list[float]:
-        """The list for diffusers' ``timesteps=``, or for ``sigmas=`` where the scheduler (or a flow) counts noise levels."""
+        """The list for diffusers' ``timesteps=``, or for ``sigmas=`` where the scheduler (or a flow) takes noise levels."""
         from .integrations.export import for_diffusers
 
         return for_diffusers(self, scheduler, mu)
@@ -143,7 +143,7 @@ class Schedule(Chosen):
         return for_a1111(self)
 
     def diffusers_code(self, sampler: Sampler | None = None) -> str:
-        """A Python program that draws with diffusers alone along this path; ``sampler`` is the schedule's own by default."""
+        """A Python program that samples along this path with diffusers alone; ``sampler`` is the schedule's own by default."""
         from .integrations.diffusers_code import diffusers_code
 
         return diffusers_code(self, sampler)
@@ -191,7 +191,7 @@ class ScheduleSet(Chosen, ByBudget[Schedule]):
     def of(cls, schedules: Sequence[Schedule]) -> ScheduleSet:
         """A set from schedules of different budgets, of one process, one stride and one set of options."""
         if isinstance(schedules, Schedule) or not isinstance(schedules, Iterable):
-            raise ValueError("ScheduleSet.of takes a list of schedules, even of one. Give [schedule].")
+            raise ValueError("ScheduleSet.of takes a list of schedules, even for a single one. Give [schedule].")
         if not schedules:
             raise ValueError("A ScheduleSet needs at least one schedule, but the list is empty.")
         first = schedules[0]
@@ -248,7 +248,7 @@ class ScheduleSet(Chosen, ByBudget[Schedule]):
         return min(self.budgets, key=lambda budget: (_number(self.entries[budget][1]), budget))
 
     def within(self, tolerance: float) -> int:
-        """The fewest steps within ``tolerance`` bits/dim of the best budget, as the choosing data predict it."""
+        """The fewest steps within ``tolerance`` bits/dim of the best budget, as predicted on the choosing data."""
         if not (isinstance(tolerance, (int, float)) and tolerance >= 0.0):
             raise ValueError(f"The tolerance must be 0 or more bits/dim, not {tolerance!r}.")
         best = _number(self.entries[self.best_budget][1])
@@ -258,7 +258,7 @@ class ScheduleSet(Chosen, ByBudget[Schedule]):
         """``schedule`` (an even stride, say) with this set's options and fitted numbers, for a fair comparison."""
         check_kinds(ScheduleSet.adopt, schedule=schedule)
         if not _same_process(schedule, self):
-            raise ValueError("The schedule is on another process than this set; make it on schedules.process.")
+            raise ValueError("The schedule belongs to another process than this set; make it on schedules.process.")
         from dataclasses import replace
 
         return replace(schedule, options=self.options, fitted=self.fitted)
@@ -304,13 +304,13 @@ class ScheduleSet(Chosen, ByBudget[Schedule]):
             parts = document["process"]
             if parts.keys() != {*FACTS, *ARRAYS}:
                 wrong = sorted({*FACTS, *ARRAYS} ^ parts.keys())
-                raise ValueError(f"the process has too much or too little: {wrong[0]!r:.80}")
+                raise ValueError(f"the process has a missing or an unknown entry: {wrong[0]!r:.80}")
             process = ForwardProcess(**parts)
             entries = entries_from_json(document["schedules"], "bpd", process.T)
             fitted = Fitted.from_json(document["fitted"], process.T)
             options, provenance, stride = document["options"], document["provenance"], document["stride"]
             if not (isinstance(options, dict) and isinstance(provenance, dict) and isinstance(stride, str)):
-                raise ValueError("options and provenance must be objects, and stride a text")
+                raise ValueError("options and provenance must be objects, and stride a string")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ScheduleFileError(f"{path}: not a valid schedule file ({error!s:.300}). Write it again.") from error
         return cls(process, entries, stride, options, fitted=fitted, provenance=provenance)

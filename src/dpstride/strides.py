@@ -1,7 +1,7 @@
-"""Stage 4. Strides made by hand or published, with which every schedule is compared: rules in one record each.
+"""Stage 4. Hand-made and published strides, with which every schedule is compared: one record per rule.
 
 Even and quadratic strides are rules on grid indices, in exact fractions. The others are given as noise levels σ = g/f for
-deterministic samplers, and put on the nearest grid indices in ln σ; every one of these starts at T, so that all start from the
+deterministic samplers, and mapped to the nearest grid indices in ln σ; each of these starts at T, so that all start from the
 same noise.
 """
 
@@ -22,18 +22,18 @@ from .schedule import Schedule, ScheduleSet
 Array = npt.NDArray[np.float64]
 EDM_RANGE = (0.002, 80.0)  # Karras et al. (2022), Table 1
 # Sabour, Fidler and Kreis (2024), Align Your Steps: the 10-step schedule of Stable Diffusion 1.5, from the authors' quick
-# start guide (as ComfyUI's nodes_align_your_steps.py carries it); other numbers of steps by interpolating ln σ, as they say.
+# start guide (also in ComfyUI's nodes_align_your_steps.py); other numbers of steps by interpolating ln σ, as they recommend.
 AYS = (14.6146412293, 6.4745760956, 3.8636745985, 2.6946151520, 1.8841921177, 1.3943805092,
        0.9642583904, 0.6523686016, 0.3977456272, 0.1515232662, 0.0291671582)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class StrideRule:
-    """A rule that makes a path of any number of steps, and how it is told and drawn.
+    """A rule that makes a path of any number of steps, with its name in tables and its style in figures.
 
     Attributes:
         words: its name in tables.
-        make: the path of so many steps.
+        make: returns the path of a given number of steps.
         colour: of its curve; Okabe and Ito's palette is distinguishable with any colour vision.
         line: matplotlib's style of its curve.
         marker: matplotlib's marker of its points.
@@ -53,7 +53,7 @@ def find(name: str) -> StrideRule:
 
 
 def beside(schedules: ScheduleSet, stride: str, budget: int) -> Schedule:
-    """The path of ``budget`` steps of a stride by name, with the options and fitted numbers of the best paths, or the best."""
+    """The path of ``budget`` steps by the stride of that name: the best path, or one with its options and fitted numbers."""
     if stride == BEST:
         return schedules[budget]
     return schedules.adopt(find(stride).make(schedules.process, budget))
@@ -79,7 +79,7 @@ def quadratic_ddim_stride(process: ForwardProcess, budget: int) -> Schedule:
 
 
 def karras_stride(process: ForwardProcess, budget: int, rho: float = 7.0) -> Schedule:
-    """σ_i = (σ_max^(1/ρ) + i/(K − 1) (σ_min^(1/ρ) − σ_max^(1/ρ)))^ρ, the grid's range cut to EDM's (Karras et al. 2022)."""
+    """σ_i = (σ_max^(1/ρ) + i/(K − 1) (σ_min^(1/ρ) − σ_max^(1/ρ)))^ρ over the grid's range cut to EDM's (Karras et al. 2022)."""
     _check_budget(process, budget, "karras")
     low, high = _range(process)
     return _nearest(process, np.linspace(high ** (1.0 / rho), low ** (1.0 / rho), budget) ** rho, "karras")
@@ -95,8 +95,8 @@ def log_snr_stride(process: ForwardProcess, budget: int) -> Schedule:
 def ays_stride(process: ForwardProcess, budget: int) -> Schedule:
     """Align Your Steps' schedule of Stable Diffusion 1.5, interpolated in ln σ to K steps; its last level becomes 0.
 
-    Its levels begin at that model's noise end and finish at its first step, so on another grid ln σ is stretched to have the
-    same two ends there; as published it would begin a grid that goes to σ = 157 at 14.6.
+    Its levels run from that model's noise end to its first step, so on another grid ln σ is stretched to that grid's two
+    ends; as published it would start at 14.6 on a grid that goes to σ = 157.
     """
     _check_budget(process, budget, "ays")
     low, high = _range(process)
@@ -156,7 +156,7 @@ def _nearest(process: ForwardProcess, sigmas: Array, name: str) -> Schedule:
     T, K = process.T, sigmas.size
     nearest = 1 + np.abs(-0.5 * process.log_snr[None, 1:] - np.log(sigmas)[:, None]).argmin(axis=1)
     nearest[0] = T
-    place = np.arange(K)[::-1]  # so many points must still fit below each
+    place = np.arange(K)[::-1]  # number of points that must still fit below each
     rising = np.maximum(nearest, place + 1)[::-1]
     rising = np.maximum.accumulate(rising - np.arange(K)) + np.arange(K)
     falling = np.minimum(rising[::-1], T - np.arange(K))

@@ -314,8 +314,8 @@ def test_samples_needed_grow_with_the_regret(samples: int, regret: float, tolera
         ({"budgets": (1, 8), "decoder": "respaced"}, "between 2 and T = 120"),
         ({"tolerance": 0.0}, "tolerance must be a positive number of bits/dim, not 0.0"),
         ({"max_steps": 2}, "max_steps must be a whole number of at least 4"),
-        ({"samples": 1}, "needs at least 2, and the data has 1"),
-        ({"variance": "learned_range"}, "a model without a learned variance"),
+        ({"samples": 1}, "needs at least 2, but the data has 1"),
+        ({"variance": "learned_range"}, "needs a model with a learned variance"),
     ],
 )
 def test_wrong_requests_are_refused_before_the_network_runs(arguments: dict[str, Any], message: str) -> None:

@@ -269,7 +269,7 @@ def test_sample_writes_a_grid_and_arrays(folder, capsys):
             2,
             "61 samples were asked of DATA",
         ),
-        (["find", "my_model:denoiser", "data.npy", "-o", "out", "--variance", "learned_range"], 2, "without a learned"),
+        (["find", "my_model:denoiser", "data.npy", "-o", "out", "--variance", "learned_range"], 2, "with a learned"),
         (["find", "my_model:denoiser", "data.npy", "-o", "out", "--data-range", "9"], 2, "n:low:high"),
         (["find", "my_model:denoiser", "data.npy"], 2, "--output"),
         (["find", "my_model:broken", "data.npy", "-o", "out", "-q"], 1, "at grid step t = 7"),

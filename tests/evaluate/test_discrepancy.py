@@ -52,11 +52,11 @@ def test_the_error_of_a_paired_difference_is_its_spread_over_draws() -> None:
 
 def test_sets_that_cannot_be_compared_are_refused() -> None:
     a = RANDOM.normal(size=(4, 3))
-    with pytest.raises(ValueError, match="Give both in one shape"):
+    with pytest.raises(ValueError, match="Give both in the same shape"):
         energy_distance(a, a[:, :2])
     with pytest.raises(ValueError, match="at least 2 samples"):
         energy_distance(a[:1], a)
-    with pytest.raises(ValueError, match="as many samples"):
+    with pytest.raises(ValueError, match="the same number of samples"):
         energy_distance(a, a).minus(energy_distance(a[:3], a))
     assert math.isnan(energy_distance(a[:2], a).standard_error)
     assert math.isnan(kernel_distance(a[:2], a).standard_error)

@@ -154,7 +154,8 @@ def test_a_schedule_of_another_process_is_refused() -> None:
     case = CASES["uint8, linear"]
     with pytest.raises(
         ValueError,
-        match=r"The schedule was made for the process 'cosine'.*of which that is not a subset\. Optimise on this model\.$",
+        match=r"The schedule was made for the process 'cosine'.*which is not a subset of this model's process 'linear'"
+        r".*\. Optimise on this model\.$",
     ):
         case.direct(even_stride(ForwardProcess.cosine(12), 3), seed=0)
     with pytest.raises(ValueError, match=r"estimated on the process 'linear'.*not on 'cosine'.*Estimate them again"):
@@ -187,7 +188,7 @@ def test_batch_size_and_sample_count_are_what_they_say() -> None:
         ({"variance": "huge"}, "variance must be one of .*not 'huge'"),
         ({"decoder": "huge"}, "decoder must be one of .*not 'huge'"),
         ({"cdf": "erf"}, "cdf must be one of .*not 'erf'"),
-        ({"variance": "learned_range"}, "a model without a learned variance"),
+        ({"variance": "learned_range"}, "needs a model with a learned variance"),
         ({"decoder": "optimal"}, "needs numbers fitted"),
         ({"samples": 100}, "samples = 100, but the data has only 9"),
         ({"data_range": "int8"}, "data_range must be 'uint8'"),

@@ -204,7 +204,7 @@ def test_conditioning_of_the_wrong_length_is_refused() -> None:
         ({"eta": 1.5}, r"eta must lie in \[0, 1\], not 1\.5"),
         ({"eta": math.nan}, r"eta must lie in \[0, 1\], not nan"),
         ({"variance": "small"}, "variance must be one of .*not 'small'"),
-        ({"variance": "learned_range"}, "a model without a learned variance"),
+        ({"variance": "learned_range"}, "needs a model with a learned variance"),
         ({"variance": "optimal"}, "variance='optimal' needs numbers fitted on the data that chose the path"),
     ],
 )
@@ -228,11 +228,11 @@ def test_a_schedule_tells_the_shape_of_its_samples() -> None:
     fresh = Denoiser(Recorder(), process, predicts="x0")
     assert sample(fresh, schedules[3], n=5).shape == (5, 2)
     other = Denoiser(Recorder(), ForwardProcess.cosine(8), predicts="x0")
-    with pytest.raises(ValueError, match="of which that is not a subset"):
+    with pytest.raises(ValueError, match="which is not a subset of this model"):
         sample(other, schedules[3])
     assert other.shape is None  # a schedule of another model says nothing
 
 
 def test_a_schedule_of_another_process_is_refused() -> None:
-    with pytest.raises(ValueError, match="of which that is not a subset"):
+    with pytest.raises(ValueError, match="which is not a subset of this model"):
         sample(ideal(ForwardProcess.linear(8)), even_stride(ForwardProcess.cosine(8), 3))

@@ -12,7 +12,7 @@ import dpstride
 from small_network import IMAGES, denoiser_of, run
 
 OTHERS = torch.randint(0, 256, (12, 3, 2), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
-REFUSED = r"chosen for samples of shape \(2, 3\), and these have shape \(3, 2\): it belongs to another model\. Take"
+REFUSED = r"chosen for samples of shape \(2, 3\), and these have shape \(3, 2\): it belongs to another model\. Use"
 
 
 def schedules(folder: Path) -> dpstride.ScheduleSet:

@@ -127,7 +127,7 @@ def test_another_clipping_than_that_of_the_schedules_is_said_at_once() -> None:
     chosen = Denoiser(ideal, PROCESS, predicts="x0", clip=(-4.0, 4.0), shape=(3,))
     schedule = dpstride.optimise(chosen, data, data_range="continuous", max_budget=4, progress=False)[4]
     other = Denoiser(ideal, PROCESS, predicts="x0", clip=None, shape=(3,))
-    said = r"chosen with x0_hat clipped to \(-4.0, 4.0\), and the model now runs without clipping"
+    said = r"chosen with x0_hat clipped to \(-4.0, 4.0\), but the model now runs without clipping"
     with pytest.warns(UserWarning, match=said):
         dpstride.sample(other, schedule, 2)
     with pytest.warns(UserWarning, match=said):

@@ -70,7 +70,7 @@ def test_schedules_without_their_origin_are_refused_not_a_traceback(
     dpstride.even_stride(dpstride.ForwardProcess.linear(6), 2).save(tmp_path / "by_hand.json")
     code, printed = say(capsys, "evaluate", tmp_path / "by_hand.json", "--statistics", tmp_path / "by_hand.json")
     assert code == 2
-    assert "These schedules do not say their variance" in printed
+    assert "These schedules do not record their variance" in printed
 
 
 def never_forged(printed: str) -> None:

@@ -22,8 +22,8 @@ JOINT = markov()
 DATA = JOINT.draw(12)
 PROBED = (1, 2, 4, 6)  # numbers of masked tokens that the probes have, of 6
 ELSEWHERE = (
-    r"holds work of a model that behaves otherwise: computed again, with (3|5) masked tokens the mean −ln p of sample \d+ is "
-    r"\S+ and not \S+, where rounding may change it by \S+ \(float\d+\), though its weights and its outputs on the probes are"
+    r"holds work of a model that behaves differently: recomputed, with (3|5) masked tokens the mean −ln p of sample \d+ is "
+    r"\S+ and not \S+, where rounding may change it by \S+ \(float\d+\), although its weights and its outputs on the probes are"
 )
 Network = Callable[[Tensor], Tensor]
 
@@ -79,7 +79,7 @@ def test_a_network_that_changes_while_it_works_is_refused_and_nothing_kept(tmp_p
         seen[0] += len(tokens)
         return honest(tokens) * (1.1 if seen[0] > 90 else 1.0)
 
-    with pytest.raises(ValueError, match=r"The network changed while it worked"):
+    with pytest.raises(ValueError, match=r"The network changed during the work"):
         estimate(tiring, tmp_path / "statistics")
     assert list(tmp_path.iterdir()) == []
 
@@ -91,7 +91,8 @@ def test_what_a_network_does_in_large_batches_only_is_found() -> None:
         return logits - 0.3 * logits.mean(dim=0) if len(tokens) > 8 else logits
 
     with pytest.raises(
-        ValueError, match=r"another output in a batch of up to 12 than alone.*: alone, with \d masked tokens"
+        ValueError,
+        match=r"different output in a batch of up to 12 than for the sample alone.*: alone, with \d masked tokens",
     ):
         estimate(centred)
 

@@ -193,8 +193,8 @@ def test_learned_terms_add_up_at_the_first_steps_of_a_fine_grid(variance: Varian
         ({"decoder": "exact"}, "decoder must be one of 'upper', .*not 'exact'"),
         ({"cdf": "erf"}, "cdf must be one of 'exact', 'tanh', not 'erf'"),
         ({"cdf": "x" * 9999}, "cdf must be one of 'exact', 'tanh', not 'x{79}\\.$"),
-        ({"variance": "learned_range"}, "a model without a learned variance .*Use 'posterior'"),
-        ({"variance": "learned_optimal"}, "a model without a learned variance .*Use 'posterior'"),
+        ({"variance": "learned_range"}, "needs a model with a learned variance.*Use 'posterior'"),
+        ({"variance": "learned_optimal"}, "needs a model with a learned variance.*Use 'posterior'"),
         ({"decoder": "first_pair"}, "first_pair' is defined by steps 2 → 1 of a discrete training grid.*Use 'upper'"),
     ],
 )

@@ -168,7 +168,7 @@ def test_sets_of_every_objective_are_saved_and_read(objectives: dict[str, StepCo
 
 
 def test_costs_word_their_own_errors(objectives: dict[str, StepCosts]) -> None:
-    with pytest.raises(ValueError, match=r"bits/dim are those of the ELBO's costs, .* \(mean square distance per dim"):
+    with pytest.raises(ValueError, match=r"bits/dim need the costs of the ELBO, .* \(mean square distance per dim"):
         solve(objectives["ddim"]).bpd(3)
     for name in ("respaced", "mixed respaced"):
         with pytest.raises(

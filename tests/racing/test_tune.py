@@ -255,7 +255,7 @@ def test_schedules_of_the_users_own_race_too(tmp_path: Path) -> None:
 
 def test_schedules_of_another_process_or_by_a_name_that_is_taken_are_refused(tmp_path: Path) -> None:
     other = ScheduleSet.of([dpstride.even_stride(dpstride.ForwardProcess.cosine(T), 2)])
-    with pytest.raises(ValueError, match="of which that is not a subset"):
+    with pytest.raises(ValueError, match="which is not a subset of this model"):
         tune(mixture_denoiser(T), DATA, tmp_path / "out", **SMALL, also={"mine": other})
     own = ScheduleSet.of([dpstride.even_stride(mixture_denoiser(T).process, 2)])
     with pytest.raises(ValueError, match="'even' is the name of another candidate"):

@@ -117,10 +117,10 @@ def test_a_folder_with_a_gap_or_with_two_forms_is_refused(tmp_path: Path) -> Non
 
 def test_archives_and_the_folder_around_it_name_the_remedy(tmp_path: Path) -> None:
     write_folder(tmp_path / "cifar-10-batches-bin", ".bin")
-    with pytest.raises(UnreadableFileError, match=r"no image found.*It holds 'cifar-10-batches-bin': name that folder"):
+    with pytest.raises(UnreadableFileError, match=r"no image found.*It holds 'cifar-10-batches-bin': give that folder"):
         dpstride.read_data(tmp_path)
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(ValueError, match=r"an archive is not read\. Unpack it \(tar xf cifar-10-binary\.tar\.gz\)"):
+    with pytest.raises(ValueError, match=r"archives are not read\. Unpack it \(tar xf cifar-10-binary\.tar\.gz\)"):
         dpstride.read_data(tmp_path / "cifar-10-binary.tar.gz")
 
 

@@ -315,7 +315,7 @@ def test_empty_sets_csv_and_folders_that_are_not_there(tmp_path):
 
 def test_a_bare_id_is_told_how_to_name_it_and_a_module_called_hub_keeps_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="If it is a data set of the Hugging Face hub, say hub:ylecun/fashion_mnist"):
+    with pytest.raises(ValueError, match="If it is a data set of the Hugging Face hub, use hub:ylecun/fashion_mnist"):
         dpstride.read_data("ylecun/fashion_mnist")
     with pytest.raises(ValueError, match="A data set of the Hugging Face hub is hub:OWNER/NAME, a local copy"):
         dpstride.read_data("hub:mnist")

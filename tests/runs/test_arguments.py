@@ -79,7 +79,10 @@ SWAPPED: dict[str, tuple[Call, str]] = {
     ),
     "adopt": (lambda: SCHEDULES.adopt(3), r"schedule must be a Schedule, not 3\. The order is adopt\(schedule\)"),
     "of": (lambda: dpstride.ScheduleSet.of(SCHEDULE), r"takes a list of schedules.* Give \[schedule\]"),
-    "solve": (lambda: dpstride.solve(DENOISER), r"takes costs of steps, not a Denoiser\. Give what elbo_costs"),
+    "solve": (
+        lambda: dpstride.solve(DENOISER),
+        r"takes costs of steps, not a Denoiser\. Give the result of elbo_costs",
+    ),
 }
 
 
@@ -155,8 +158,8 @@ def test_missing_arguments_are_python_s_to_tell() -> None:
         ({"shape": 8}, r"shape must be the shape of one sample, .* not 8"),
         ({"shape": ("3", 8)}, "of whole numbers, not '3'"),
         ({"clip": ("low", "high")}, r"clip must be None or \(low, high\)"),
-        ({"device": "gpu"}, "device must name a device of torch, such as 'cpu', .* not 'gpu'"),
-        ({"device": 3.5}, r"device must name a device of torch, .* not 3\.5"),
+        ({"device": "gpu"}, "device must name a torch device, such as 'cpu', .* not 'gpu'"),
+        ({"device": 3.5}, r"device must name a torch device, .* not 3\.5"),
     ],
 )
 def test_a_denoiser_refuses_what_is_no_shape_range_or_device(options: dict[str, Any], words: str) -> None:

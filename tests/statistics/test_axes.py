@@ -31,7 +31,7 @@ def read(shape: tuple[int, ...], folder: Path) -> tuple[int, ...]:
         (
             (9, 2, 4, 4),
             (9, 4, 2, 4),
-            r"with channels last: 9 images with 4 channels of 2 × 4\. If channels are first, hand them",
+            r"with channels last: 9 images with 4 channels of 2 × 4\. If channels are first, pass them",
         ),
         ((9, 16, 4, 4), (9, 4, 16, 4), "with channels last: 9 images with 4 channels of 16 × 4"),
         ((9, 4, 4, 4), (9, 4, 4, 4), "with channels first: 9 images with 4 channels of 4 × 4"),

@@ -62,7 +62,7 @@ def test_float_images_on_the_lattice_are_exactly_their_8_bits_again(scaling: str
 
 def test_images_in_0_to_1_are_refused_with_the_remedy() -> None:
     with pytest.raises(
-        ValueError, match=r"256 levels from -1 to 1, but a value lies 0\.500 of a step off .* need 2 x - 1"
+        ValueError, match=r"256 levels from -1 to 1, but a value is 0\.500 of a step off .* need 2 x - 1"
     ):
         Samples.read(LEVELS.float() / 255)
 
@@ -339,7 +339,7 @@ def test_objects_have_the_fingerprint_of_what_they_hold() -> None:
         (IMAGES, ("levels", 16, 0, 1), r"Level numbers must lie in 0 … 15, but the data spans \d+ … \d+"),
         (-LABELS[:, None], ("levels", 16, 0, 1), r"Level numbers must lie in 0 … 15, but the data spans -9 … 0"),
         (torch.tensor([[2.0]]), ("levels", 4, 0, 1), r"values in \[0, 1\], but the data spans \[2, 2\]"),
-        (torch.tensor([[0.5]]), ("levels", 4, 0, 1), r"4 levels from 0 to 1, but a value lies 0\.500 of a step"),
+        (torch.tensor([[0.5]]), ("levels", 4, 0, 1), r"4 levels from 0 to 1, but a value is 0\.500 of a step"),
         (np.array([["a"]]), "uint8", r"tensors or numeric arrays, not ndarray of dtype <U1"),
         (torch.zeros(2, 2, dtype=torch.complex64), "continuous", r"not Tensor of dtype torch\.complex64"),
         ([IMAGES, [1, 2, 3]], "uint8", r"tensors or numeric arrays, not list"),
@@ -351,9 +351,13 @@ def test_objects_have_the_fingerprint_of_what_they_hold() -> None:
         ((IMAGES, 3), "uint8", r"one entry per sample: 10 samples, but a single value"),
         ((IMAGES, {"a": LABELS, "b": LABELS[:2]}), "uint8", r"one entry per sample: 10 samples, but 2 entries"),
         ([(IMAGES, LABELS), (IMAGES, LABELS[:1])], "uint8", r"one entry per sample: 10 samples, but 1 entries"),
-        ([(IMAGES, LABELS), IMAGES], "uint8", r"Conditioning must be alike in every batch"),
-        ([IMAGES, (IMAGES, LABELS)], "uint8", r"Conditioning must be alike in every batch"),
-        ([(IMAGES, {"a": LABELS}), (IMAGES, {"b": LABELS})], "uint8", r"Conditioning must be alike in every batch"),
+        ([(IMAGES, LABELS), IMAGES], "uint8", r"Conditioning must have the same keys in every batch"),
+        ([IMAGES, (IMAGES, LABELS)], "uint8", r"Conditioning must have the same keys in every batch"),
+        (
+            [(IMAGES, {"a": LABELS}), (IMAGES, {"b": LABELS})],
+            "uint8",
+            r"Conditioning must have the same keys in every batch",
+        ),
     ],
 )
 def test_bad_data_names_rule_value_and_remedy(data: Any, option: Any, message: str) -> None:

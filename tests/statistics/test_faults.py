@@ -129,7 +129,7 @@ def test_pieces_that_the_work_is_not_made_of_are_refused(key: str, tmp_path: Pat
     header.pop("sha256")
     write_arrays(shard, arrays, header | {"keys": json.dumps([key])})
     go_on(denoiser)
-    with pytest.raises(OtherWorkError, match=r"c\.progress holds pieces that this work is not made of"):
+    with pytest.raises(OtherWorkError, match=r"c\.progress holds pieces that do not belong to this work"):
         run(denoiser=denoiser, batch_size=BATCH, checkpoint=tmp_path / "c")
 
 
@@ -281,9 +281,7 @@ def test_a_result_that_cannot_be_written_keeps_its_pieces(tmp_path: Path) -> Non
             shutil.copytree(tmp_path / "c", path)
 
     network_of(denoiser).before = block
-    with pytest.raises(
-        ProgressError, match=r"statistics: could not be written \(.*\)\. All that is finished is kept in"
-    ):
+    with pytest.raises(ProgressError, match=r"statistics: could not be written \(.*\)\. All finished work is kept in"):
         run(denoiser=denoiser, checkpoint=path)
     shutil.rmtree(path)
     calls = go_on(denoiser)

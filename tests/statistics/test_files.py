@@ -94,7 +94,7 @@ def test_a_pickle_is_refused_and_does_not_run(tmp_path, monkeypatch, name):
         (lambda p: (p / "a.safetensors").write_bytes(b"\x08\x00\x00"), "not a whole safetensors file"),
         (lambda p: (p / "a.txt").write_text("x"), "ending '.txt'"),
         (lambda p: (p / "folder").mkdir(), "no image found"),
-        (lambda p: np.savez(p / "a.npz", a=COLOUR, b=COLOUR), "none is named images.*or 'x' where they are none"),
+        (lambda p: np.savez(p / "a.npz", a=COLOUR, b=COLOUR), "none is named images.*or 'x' if they are not images"),
         (lambda p: torch.save([1, 2], p / "a.pt"), "not a tensor"),
     ],
 )
@@ -119,6 +119,6 @@ def test_images_of_different_sizes_and_broken_images(tmp_path):
 @pytest.mark.parametrize(("ending", "between"), [("csv", ","), ("tsv", r"\t")])
 def test_a_table_of_text_is_answered_with_what_reads_it(ending, between, tmp_path):
     (tmp_path / f"rows.{ending}").write_text("a,b\n1,2\n3,4\n")
-    with pytest.raises(ValueError, match=r"a table of text is not read\. Save its numbers as an array") as refusal:
+    with pytest.raises(ValueError, match=r"text tables are not read\. Save the numbers as an array") as refusal:
         read_data(tmp_path / f"rows.{ending}")
     assert f"np.save('rows.npy', np.loadtxt('rows.{ending}', delimiter='{between}', skiprows=1))" in str(refusal.value)

@@ -211,14 +211,14 @@ SEEN = X * (1.0 - MASK)
     ("conditioning", "message"),
     [
         ({"mask": 1.0 - MASK, "observed": SEEN}, "the other way round"),
-        ({"mask": 0.5 * MASK, "observed": SEEN}, "must hold 0 and 1 alone"),
+        ({"mask": 0.5 * MASK, "observed": SEEN}, "must contain only 0 and 1"),
         ({"mask": 0.0 * MASK, "observed": X}, "of sample 0 is 0 everywhere"),
         ({"mask": MASK}, "the entries 'mask' and 'observed' of the conditioning"),
         ({"mask": MASK[:, :, None], "observed": SEEN}, "one number per element"),
         ({"mask": MASK[:, :1].repeat(1, 3), "observed": SEEN}, "one number per element"),
         (MASK, "must be a dict with both, not Tensor"),
         ({"mask": [["a"] * 2] * 2, "observed": SEEN}, "The entry 'mask' of the conditioning must be an array"),
-        ({"mask": MASK.to(torch.complex64), "observed": SEEN}, "must hold 0 and 1 alone"),
+        ({"mask": MASK.to(torch.complex64), "observed": SEEN}, "must contain only 0 and 1"),
     ],
 )
 def test_masks_that_cannot_be_meant_are_refused_before_the_network_runs(conditioning: Any, message: str) -> None:

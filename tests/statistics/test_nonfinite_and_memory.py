@@ -175,7 +175,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_result_is_the_same(error: C
             raise error()
 
     network_of(denoiser).before = small_memory
-    with pytest.warns(UserWarning, match=r"Out of memory with \d+ samples in a batch; going on with \d+\.") as warned:
+    with pytest.warns(UserWarning, match=r"Out of memory with \d+ samples in a batch; continuing with \d+\.") as warned:
         found = run(denoiser=denoiser, batch_size=64)
     sizes = [len(call) for call in network_of(denoiser).calls[PASSES:]]
     assert sizes[:2] == [55, 27]  # of up to 64 and 28
@@ -195,7 +195,7 @@ def test_the_real_allocator_says_what_is_taken_for_no_memory() -> None:
             torch.empty(len(x), 2**56, dtype=torch.uint8)
         return 0.5 * x
 
-    with pytest.warns(UserWarning, match="Out of memory with 55 samples in a batch; going on with 28"):
+    with pytest.warns(UserWarning, match="Out of memory with 55 samples in a batch; continuing with 28"):
         found = run(denoiser=Denoiser(greedy, PROCESS))
     np.testing.assert_allclose(
         found.squared_error, run(denoiser=Denoiser(lambda x, time: 0.5 * x, PROCESS)).squared_error
@@ -251,7 +251,10 @@ def test_the_command_skips_and_says_so_or_stops_with_code_1(
     assert _run([*words, "--skip-nonfinite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["skipped"] == [3, 7]
     assert _run([*words, "--skip-nonfinite"]) == 0
-    assert "2 of 12 samples were left out, for which the network gave NaN or infinity: 3, 7." in capsys.readouterr().err
+    assert (
+        "2 of 12 samples were left out, for which the network returned NaN or infinity: 3, 7."
+        in capsys.readouterr().err
+    )
     assert Statistics.load("s.safetensors").samples == 10
     study = ["study", "bright_is_bad:model", "data.npy", "--heldout", "data.npy", "-o", "study", "-k", "2", "--json"]
     study += ["--choosing-samples", "12", "--heldout-samples", "12", "--samples", "4", "--features", "none"]

@@ -22,7 +22,7 @@ def denoiser(shape: tuple[int, ...] | None) -> Denoiser:
 
 @pytest.mark.parametrize("shape", [(28, 28), (3, 32, 32), (1, 28, 28), (32, 32, 3)], ids=str)
 def test_what_looks_like_one_image_is_said_to_be_taken_for_samples(shape: tuple[int, ...]) -> None:
-    taken = rf"taken for {shape[0]} samples? of shape \({shape[1]},.*data\[None\]"
+    taken = rf"read as {shape[0]} samples? of shape \({shape[1]},.*data\[None\]"
     with pytest.warns(UserWarning, match=taken):
         dpstride.estimate(denoiser(None), torch.zeros(shape, dtype=torch.uint8), progress=False)
 
@@ -49,5 +49,5 @@ def test_a_model_that_knows_its_shape_names_the_missing_axis() -> None:
 
 def test_one_colour_image_in_a_file_is_not_taken_for_grey_ones_in_silence(tmp_path: Path) -> None:
     np.save(tmp_path / "image.npy", np.zeros((32, 32, 3), dtype=np.uint8))
-    with pytest.warns(UserWarning, match="taken for 32 samples"):
+    with pytest.warns(UserWarning, match="read as 32 samples"):
         dpstride.read_data(tmp_path / "image.npy")

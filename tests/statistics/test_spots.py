@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dpstride import Denoiser, estimate
 from dpstride.adaptive.loop import estimate_adaptively
 from dpstride.runs.identity import OtherWorkError
-from dpstride.statistics.spots import Kept
+from dpstride.statistics.spots import StoredRows
 from small_network import assert_identical
 
 pytestmark = pytest.mark.attack("edited models on resume, reuse and in workers")
@@ -96,7 +96,9 @@ def test_probes_look_at_samples_of_different_conditioning() -> None:
     labels[5:12], labels[20:28] = 3, 7
     images = IMAGES[torch.arange(48) % len(IMAGES)]
     one = Denoiser(lambda x, time, y: 0.5 * x + 0.05 * y[0], PROCESS, predicts="x0")
-    with pytest.raises(ValueError, match=r"depends on the other samples in its batch|another output in a batch of two"):
+    with pytest.raises(
+        ValueError, match=r"depends on the other samples in its batch|different output in a batch of two"
+    ):
         estimate(one, (images, labels), progress=False)
     each = Denoiser(lambda x, time, y: 0.5 * x + 0.05 * y.reshape(-1, 1, 1), PROCESS, predicts="x0")
     estimate(each, (images, labels), progress=False)
@@ -113,8 +115,8 @@ def test_small_outputs_may_round_as_the_numbers_that_they_are_differences_of() -
 
 PROBED = (1, 4, 8, 12)  # grid indices of the probes on this grid
 ELSEWHERE = (
-    r"holds work of a model that behaves otherwise: computed again, at t = (2|3|5|6|7|9|10|11) the (error of x0_hat|sum of "
-    r"phi) on sample \d is \S+ and not \S+, where rounding may change it by \S+ \(float\d+\), though its weights and its "
+    r"holds work of a model that behaves differently: recomputed, at t = (2|3|5|6|7|9|10|11) the (error of x0_hat|sum of "
+    r"phi) on sample \d is \S+ and not \S+, where rounding may change it by \S+ \(float\d+\), although its weights and its "
     r"outputs on the probes are the same: .* have changed\. Undo that to go on\. (Give another output|Estimate without reuse)"
 )
 
@@ -174,7 +176,7 @@ def test_an_edit_that_spares_the_probes_is_found_in_rows_that_are_taken_over(
 
 
 def test_every_row_can_be_drawn_and_draws_are_spread_over_all() -> None:
-    kept = Kept.of_statistics(run(denoiser_of(Net())))
+    kept = StoredRows.of_statistics(run(denoiser_of(Net())))
     drawn = [kept.draw(6) for _ in range(200)]
     assert {int(t) for times, _ in drawn for t in times} == set(range(1, T + 1))
     assert {int(column) for _, columns in drawn for column in columns} == set(range(9))
@@ -194,5 +196,5 @@ def test_an_edit_at_one_t_for_half_of_all_samples_is_found_sooner_or_later() -> 
         for _ in range(200):
             run(denoiser_of(edited), reuse=known)
 
-    with pytest.raises(OtherWorkError, match="behaves otherwise: computed again, at t = 2"):
+    with pytest.raises(OtherWorkError, match="behaves differently: recomputed, at t = 2"):
         again_and_again()

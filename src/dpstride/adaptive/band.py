@@ -1,6 +1,6 @@
 """Regret of paths for samples: step costs ½ M_t (Φ_s − Φ_t), of which only M_t = E Σ e² is unknown between evaluated times.
 
-Weighted nats mean nothing to a reader, so regret is a share of what the best path costs: 0.01 is one percent. Where a band
+Weighted nats mean nothing to a reader, so regret is a fraction of the best path's cost: 0.01 is one percent. If a band
 bounds errors or is mixed with evenness, so are the costs here.
 """
 
@@ -23,7 +23,7 @@ class BandJudge(Judge):
     """A judge of paths whose costs are those of `band_costs`; the last step counts as one to the grid's lowest level."""
 
     def __init__(self, statistics: Statistics, evaluated: npt.ArrayLike, band: Band) -> None:
-        # No decoder is paid for, so the data's levels do not matter.
+        # The costs have no decoder, so the data's levels do not matter.
         undecoded = replace(statistics, data_range=DataRange(None), decoder_upper=None, decoder_blocks=None)
         super().__init__(undecoded, evaluated, CostOptions(POSTERIOR))
         deviation = data_deviation(statistics)
@@ -48,13 +48,15 @@ class BandJudge(Judge):
 
     @cached_property
     def rough_decoder(self) -> tuple[Array, Array]:
-        """Nothing but Σ e² is interpolated, and the last step is in proportion to it."""
+        """Only Σ e² is interpolated, and the last step's cost is proportional to it."""
         return np.full(self.grid.size, np.inf), self._last_steps @ self.sizes
 
     @cached_property
     def _last_steps(self) -> Array:
-        """The part of the last step's cost that is in proportion to Σ e²; long ones from bounded errors are none of few "
-        "steps."""
+        """The part of the last step's cost that is proportional to Σ e².
+
+        Errors are not bounded here: last steps from where the bound matters are too long to be chosen.
+        """
         return np.asarray(self._share * 0.5 * (self._phi_end - self._phi)[:, None] * self.squared_error)
 
     @cached_property
@@ -68,7 +70,7 @@ class BandJudge(Judge):
 
     @cached_property
     def _share(self) -> float:
-        """The factor of the band's own costs beside evenness; 1 without any."""
+        """The factor of the band's own costs; 1 without evenness."""
         if not self._evenness:
             return 1.0
         squared_error = np.minimum(self.squared_error @ self.sizes, self._most)

@@ -1,4 +1,4 @@
-"""Costs on a coarse grid, by sample or by block, from which replicates of the table are made, hundreds in a second."""
+"""Costs on a coarse grid, by sample or by block, from which hundreds of replicates of the table are made per second."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ REACHES = (
     1 / 16,
     1 / 2,
     1.0,
-)  # of short steps, long ones and the longest, of the way to the first time in the noise coordinate
+)  # lengths of short, long and the longest steps, relative to the way to the first time in the noise coordinate
 
 
 def candidate_grid(u: Array, evaluated: Indices, count: int = CANDIDATES) -> Indices:
-    """About ``count`` grid indices even in ``u``, and those ``evaluated``."""
+    """About ``count`` grid indices evenly spaced in ``u``, and those ``evaluated``."""
     T = u.size - 1
     if count >= T:
         return np.arange(1, T + 1)
@@ -55,12 +55,12 @@ class Table:
             t1 = pairs[2:].argmin(axis=1)
             base = np.concatenate([[np.inf, np.inf], pairs[t2, t1]])
             self.paths.D[self.paths.at(2, t2)] = t1
-        L.flags.writeable = False  # kernels are compiled for tables that can not be written
-        # One thread: replicates are many, and small.
+        L.flags.writeable = False  # kernels are compiled for read-only tables
+        # One thread: there are many small replicates.
         self.least = recurrence.solve(L, base, last, self.paths, workers=1)
 
     def best(self, budget: int) -> Indices:
-        """The best path of so many steps."""
+        """The best path of ``budget`` steps."""
         return np.array(self.paths.read(budget))
 
     def costs(self, path: Indices) -> Array:
@@ -83,7 +83,7 @@ class Candidates(UnitCosts):
         process = statistics.process
         mask = check_evaluated(process, evaluated)
         variance, decoder = variances.find(options.variance), decoders.find(options.decoder)
-        # Distributions take long to fill.
+        # Unread fields are dropped, since distributions take long to fill.
         unread: dict[str, Any] = dict.fromkeys((*variance.unread, *decoder.unread(process, variance.learned)))
         self.needed = replace(statistics, **unread)
         u = coordinate_of(statistics)
@@ -91,9 +91,9 @@ class Candidates(UnitCosts):
         self.grid = candidate_grid(u, self.known)
         self.place = Place.between(statistics, mask, self.grid)
         self.gain = output_gain(process, predicts_of(statistics))
-        # Row T − 1 is where the decoder of row T is looked at, if it takes two steps.
+        # The decoder of row T is evaluated at row T − 1 if it takes two steps.
         filled = fill(self.needed, mask, rows=np.union1d(self.grid, [max(process.T - 1, 1)]))
-        # A decoder may have a variance of its own at the first index: a shift of its cost, not of what is unknown about it.
+        # A decoder may have a variance of its own at the first index, which shifts its cost but not the uncertainty of it.
         self.upper = decoder.is_upper(process, process.T)
         by_block = variance.learned or (statistics.data_range.levels is not None and not self.upper)
         own = self._fit(filled, options, (variance.fit, decoder.fit)) if fitted is None else fitted
@@ -104,9 +104,9 @@ class Candidates(UnitCosts):
         self.refits = variance.fit is not None and variance.fit.from_errors(np.zeros(0), filled.data_range) is not None
 
     def _fit(self, filled: Statistics, options: CostOptions, fits: tuple[Fit | None, Fit | None]) -> Fitted:
-        """Numbers of `optimal` options; those found quickly at evaluated times are interpolated beside E Σ e² of each.
+        """Numbers of `optimal` options; those found quickly at evaluated times are interpolated relative to E Σ e².
 
-        What other factors would be in a replicate is left out: near the best ones they cost the same.
+        Replicates have the same factors: near the best ones, others cost the same.
         """
         numbers = {}
         for fit in fits:
@@ -122,7 +122,7 @@ class Candidates(UnitCosts):
     # --- the decoder -----------------------------------------------------------------------------------------------------
 
     def decoder_at(self, t: int) -> Array:
-        """Cost of the last step of each unit; where two steps are one, at one t2 for each t1, for its spread alone."""
+        """Cost of the last step of each unit; if it is joint with the step before, at one t2 per t1, for its spread alone."""
         if self.engine.decoder.couples:
             t2, t1 = self._last_pair(t)
             return self.engine.decoder_units(self.units, t1, t2)
@@ -131,7 +131,7 @@ class Candidates(UnitCosts):
         return super().decoder_at(t)
 
     def _last_pair(self, t: int) -> tuple[int, int]:
-        """t (T is the last step of no pair, so below it), and a second step before it, at a quarter of its snr."""
+        """A second step at a quarter of t's snr, and t, which is below T because T is never the last step of a pair."""
         t = min(t, self.process.T - 1)
         return min(int(np.searchsorted(-self._snr, -0.25 * self._snr[t])), self.process.T), t
 
@@ -140,7 +140,7 @@ class Candidates(UnitCosts):
         return np.concatenate([[np.inf], (self.process.f[1:] / self.process.g[1:]) ** 2])
 
     def _decoder_variance(self, indices: Indices) -> Array:
-        """σ_0² at these grid indices, that of `_last_pair` where two steps are one; g_t² where it is learned."""
+        """σ_0² at these grid indices, that of `_last_pair` if the last two steps are coupled; g_t² if it is learned."""
         if self.upper or self.engine.learned_decoder is not None:
             return np.asarray(self.process.g[indices] ** 2)
         pairs = [self._last_pair(t) if self.engine.decoder.couples else (None, t) for t in indices.tolist()]
@@ -152,9 +152,9 @@ class Candidates(UnitCosts):
         return self.rough_decoder_at(self.grid, self.squared_error @ self.sizes)
 
     def rough_decoder_at(self, indices: Indices, squared_error: Array) -> tuple[Array, Array]:
-        """Quantity whose multiple the decoder's cost is interpolated as, and how much of it is in proportion to Σ e². [n]"""
+        """The quantity to which the ratio of the decoder's cost is interpolated, and its part proportional to Σ e². [n]"""
         variance, data_range = self._decoder_variance(indices), self.engine.statistics.data_range
-        if data_range.levels is None:  # nothing but Σ e² is interpolated
+        if data_range.levels is None:  # only Σ e² is interpolated
             return np.full(indices.size, np.inf), 0.5 * squared_error / variance
         of_variance, rough = (rough_nats(self.dims, each, variance, data_range.step) for each in (0.0, squared_error))
         return np.asarray(rough), np.asarray(rough - of_variance)
@@ -168,12 +168,12 @@ class Candidates(UnitCosts):
         return full[self.t, self.s]
 
     @cached_property
-    def _beside_last_pair(self) -> Array:
-        """`beside_last_pair` at positions (t, s)."""
-        return self.beside_last_pair(self.grid[self.t], self.grid[self.s])
+    def _over_last_pair(self) -> Array:
+        """`over_last_pair` at positions (t, s)."""
+        return self.over_last_pair(self.grid[self.t], self.grid[self.s])
 
-    def beside_last_pair(self, t2: Indices, t1: Indices) -> Array:
-        """Return what a change of Σ e² adds to Dec(t1, t2) over what it adds at t1's own `_last_pair`."""
+    def over_last_pair(self, t2: Indices, t1: Indices) -> Array:
+        """Ratio of the effect of a change of Σ e² on Dec(t1, t2) to its effect at t1's own `_last_pair`."""
         if self.engine.learned_decoder is not None:
             return np.ones(t1.size)
         data_range = self.engine.statistics.data_range
@@ -192,7 +192,7 @@ class Candidates(UnitCosts):
 
     @cached_property
     def _unit_deviations(self) -> Array:
-        """Learned variance: cost of each step for each block, less their mean, [steps, blocks]."""
+        """With a learned variance: cost of each step for each block, less their mean, [steps, blocks]."""
         rows = [
             self.engine.step_deviations(self.units, int(self.grid[i]), self.grid[:i]) for i in range(1, self.grid.size)
         ]
@@ -207,19 +207,19 @@ class Candidates(UnitCosts):
         return self.engine.step_lines(self.grid[self.t], self.grid[self.s])
 
     def _mean_squared_error(self, weights: Array, factor: Array) -> Array:
-        """E Σ e² at every candidate; a stretched replicate must not take it below zero."""
+        """E Σ e² at every candidate, kept above zero in stretched replicates."""
         least = 0.1 * self.squared_error @ self.sizes
         return np.asarray(np.maximum(self.squared_error @ weights, least) * factor[0])
 
     @cached_property
     def reach_shares(self) -> Array:
-        """Weight of each step as one of each of `REACHES`: linear between two of them, [reaches, steps]."""
+        """Weights of each step's length among `REACHES`, linear between two of them, [reaches, steps]."""
         u = self.place.u[self.grid]
         far = (u[self.t] - u[self.s]) / (u[self.t] - u[0])
         return np.array([np.interp(far, REACHES, one) for one in np.eye(len(REACHES))])
 
     def steps(self, weights: Array, factor: Array) -> Array:
-        """Costs of all steps where units have these weights and steps of each reach of rows are off by ``factor`` [3, n]."""
+        """Costs of all steps for these weights of units, with steps of each reach and row off by ``factor`` [3, n]."""
         if self.learned:
             costs = self.estimate + self._unit_deviations @ (weights - self.sizes)
             off = np.exp((self.reach_shares * np.log(factor)[:, self.t]).sum(axis=0))
@@ -242,5 +242,5 @@ class Candidates(UnitCosts):
             return Table(L, None, last)
         pairs = np.full_like(L, np.inf)
         shift = decoder - self.decoder @ self.sizes
-        pairs[self.t + 1, self.s + 1] = steps + self._decoder_of_pairs + shift[self.s] * self._beside_last_pair
+        pairs[self.t + 1, self.s + 1] = steps + self._decoder_of_pairs + shift[self.s] * self._over_last_pair
         return Table(L, pairs, last)

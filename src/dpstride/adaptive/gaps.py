@@ -1,7 +1,7 @@
-"""Judge of what is unknown between evaluated times: the interpolation's error in each gap, beside the noise of a row.
+"""The uncertainty between evaluated times: the interpolation error in each gap, and the noise of a row.
 
-Each evaluated time between the two ends is left out in turn and predicted by the others. What they miss, beyond what Monte
-Carlo noise explains, is the error of interpolation there, and is scaled to the gaps that there are.
+Each evaluated time between the two ends is left out in turn and predicted by the others. The prediction error beyond Monte
+Carlo noise is the error of interpolation there, and is scaled to the actual gaps.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..statistics.coordinate import monotone_cubic
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-NEIGHBOURS = 2  # on either side, whose misses count too where one evaluated time is left out
+NEIGHBOURS = 2  # on either side, with whose prediction errors that of an evaluated time is pooled
 BEND = 3.0  # nats of log-SNR within which a curve may turn from one line to another
-APART = 0.125  # of a gap: how far from its ends a time has to be for what is missed there to tell anything
+APART = 0.125  # of a gap: least distance of a time from its ends for a prediction error there to mean anything
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Standard deviations of one quantity, of the gap below each evaluated time (the first has none), and of its rows."""
+    """Standard deviations of one quantity, for the gap below each evaluated time (the first has none) and for its row."""
 
     middle: Array  # [known] of the interpolated curve in the middle of the gap
-    noise: Array  # [known] of what a row's own noise makes of the quantity
+    noise: Array  # [known] due to the row's own noise
 
     @property
     def worth(self) -> npt.NDArray[np.bool_]:
-        """Return for each gap whether its middle is less certain than the noise that a row evaluated there would have."""
+        """Return for each gap whether its middle is less certain than a row evaluated there, with its noise, would be."""
         return np.concatenate([[False], self.middle[1:] > 0.5 * (self.noise[1:] + self.noise[:-1])])
 
     def at(self, gap: Indices, w: Array) -> Array:
@@ -42,7 +42,8 @@ class Gaps:
 def _growth(width: Any) -> Any:
     """Growth of the error in the middle of a gap with its width.
 
-    That of a cubic falls with the square at least, once the gap is narrower than what bends in it: a few nats of log-SNR.
+    A cubic's error falls at least as the square of the width, once the gap is narrower than the bends in it: a few nats of
+    log-SNR.
     """
     return width**2 / (1.0 + (width / BEND) ** 2)
 
@@ -50,7 +51,7 @@ def _growth(width: Any) -> Any:
 def around(known: Array, j: int) -> tuple[int, int]:
     """The nearest evaluated times on either side that leave j well inside their gap.
 
-    The two sides of a kink lie next to each other: one that is left out alone is told by the other, and nothing is tested.
+    The two sides of a kink lie next to each other: if one alone is left out, the other predicts it, and nothing is tested.
     """
     low, high = j - 1, j + 1
     while high < known.size - 1 and known[high] - known[j] < APART * (known[high] - known[low]):
@@ -61,13 +62,13 @@ def around(known: Array, j: int) -> tuple[int, int]:
 
 
 def gaps_between(known: Array, levels: Array, missed: Array | None = None) -> Gaps:
-    """Judge what lies between ``levels`` [known, replicates] at coordinates ``known``, the first replicate the estimate.
+    """The uncertainty between ``levels`` [known, replicates] at coordinates ``known``; the first replicate is the estimate.
 
-    ``missed`` [known] is what the others say of each less what it is, where that is not by a monotone cubic.
+    ``missed`` [known] is the error of each as predicted by the others, if they do not predict by a monotone cubic.
     """
     count = known.size
-    # By evaluated time: squares of what the others miss there, beyond what noise explains; and of what they would miss
-    # if the error in the middle of a gap as wide as 1 were 1, at its place in the gap and at no place too near an end.
+    # By evaluated time: squares of the prediction errors, beyond what noise explains; and of what these would be if the
+    # error in the middle of a gap of width 1 were 1, at its place in the gap and at no place too close to an end.
     excess, scale, inside, noise = np.zeros((4, count))
     for j in range(1, count - 1):
         low, high = around(known, j)
@@ -80,9 +81,9 @@ def gaps_between(known: Array, levels: Array, missed: Array | None = None) -> Ga
         scale[j], inside[j] = (
             (part * _growth(width)) ** 2 for part in (4.0 * w * (1.0 - w), max(4.0 * w * (1.0 - w), 0.25))
         )
-        # What samples share at all t cancels in the miss; the noise of t and about half that of two others is left.
+        # The part that samples share at all t cancels in the error; the noise of t and about half that of two others remains.
         noise[j] = math.sqrt(explained / 1.5)
-    # A single miss may be small by chance: those around are asked too, and the larger answer is believed.
+    # A single error may be small by chance, so it is also pooled with those around it, and the larger result is used.
     pools = [
         np.convolve(squares, np.ones(2 * NEIGHBOURS + 1))[NEIGHBOURS : NEIGHBOURS + count]
         for squares in (excess, scale)

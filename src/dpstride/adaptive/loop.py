@@ -1,4 +1,4 @@
-"""The loop: evaluate a few times, fill in the others, judge the paths that this chooses, evaluate where it matters."""
+"""The loop: evaluate a few times, fill in the others, judge the paths chosen from them, evaluate where it matters."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 BUDGETS = (8, 16, 32, 64)
 TOLERANCE = 0.01
 FIRST = 12  # times of the first round, even in the noise coordinate: E e² bends a few times between noise and data
-ADDED = 4  # times of every further round, or a quarter of those there are
+ADDED = 4  # times of every further round, or a quarter of those evaluated
 
-RESOLUTION = 1e-4  # bits/dim: where steps are filled in, no less is stated, the last digit that reports show
+RESOLUTION = 1e-4  # bits/dim: least regret stated if steps are filled in, the last digit that reports show
 WIDEST = 6.0  # nats of log-SNR between two times of the first round, if the grid has any between them
 
 Array = npt.NDArray[np.float64]
@@ -45,11 +45,11 @@ class Goal:
     """The purpose of an adaptive estimate.
 
     Attributes:
-        options: those with which paths will be chosen.
+        options: cost options with which paths will be chosen.
         budgets: numbers of steps whose paths count.
-        tolerance: regret of these paths that is allowed, in bits/dim; with a band, as a share of what a path costs.
+        tolerance: allowed regret of these paths, in bits/dim; with a band, as a fraction of a path's cost.
         max_steps: the most grid indices to evaluate; no limit when None.
-        band: noise levels that count where paths are chosen for samples; None for bits/dim.
+        band: noise levels that count if paths are chosen for samples; None for bits/dim.
     """
 
     options: CostOptions
@@ -73,7 +73,7 @@ class Goal:
     def limit(self, T: int) -> int:
         """The most grid indices to evaluate, of T."""
         rule = (
-            "max_steps must be a whole number of at least 4 grid indices: the two ends, and two between which to judge "
+            "max_steps must be a whole number of at least 4 grid indices: the two ends, and two between them to judge "
             "interpolation"
         )
         return T if self.max_steps is None else min(whole_number(self.max_steps, rule, min(4, T)), T)
@@ -99,20 +99,20 @@ def estimate_adaptively(
     """Statistics from a few grid indices, enough for paths within ``tolerance`` bits/dim of the best; and a report.
 
     The network runs on all samples at a dozen grid indices, the others are filled in (see `statistics.interpolate`), and
-    more are added, between those where the costs of the chosen paths are least certain, until the regret of every budget
-    is below the tolerance with 95% confidence, or until more times do not help. See `adaptive.regret` for how regret is
+    more are added in the gaps where the costs of the chosen paths are least certain, until the regret of every budget
+    is below the tolerance with 95% confidence, or until more times would not help. See `adaptive.regret` for how regret is
     judged, and `estimate` for the other arguments.
 
     Args:
         budgets: numbers of steps whose paths must be within the tolerance; 8, 16, 32 and 64 (as far as the grid has them)
             when None.
         tolerance: bits/dim.
-        variance: reverse variance with which paths will be chosen; None is what the model was trained with.
+        variance: reverse variance with which paths will be chosen; the one that the model was trained with when None.
         decoder: variance of the last step with which paths will be chosen.
         max_steps: at most this many grid indices are evaluated; no limit when None.
         checkpoint: a file to which finished rows are written, and from which the work resumes.
-        band: noise levels that count where paths will be chosen for samples; the tolerance is then a share of what a path
-            costs (0.01: one percent), and so is the regret reported.
+        band: noise levels that count if paths will be chosen for samples; the tolerance and the reported regret are then
+            fractions of a path's cost (0.01 is one percent).
     """
     from ..statistics.data import Samples
 
@@ -124,7 +124,7 @@ def estimate_adaptively(
     gathered = Samples.read(data, samples, data_range, denoiser.given)
     if len(gathered) < 2:
         raise ValueError(
-            "An adaptive estimate judges its paths by how samples differ, so it needs at least 2, and the data has 1. Give "
+            "An adaptive estimate judges its paths by how samples differ, so it needs at least 2, but the data has 1. Give "
             "more, or estimate every step."
         )
     if check:
@@ -142,7 +142,7 @@ def estimate_adaptively(
 
 
 def in_rounds(denoiser: Denoiser, data: Samples, how: Execution) -> tuple[Evaluate, Evaluate]:
-    """Functions that estimate rows at grid indices, with what they estimated before: one goes on, and one ends it."""
+    """Two functions that estimate rows at grid indices and reuse earlier ones: one for each round, and one to finish."""
     from ..statistics.estimate import estimate_samples
 
     known: Statistics | None = None
@@ -159,7 +159,7 @@ def in_rounds(denoiser: Denoiser, data: Samples, how: Execution) -> tuple[Evalua
 
 
 def _renamed(known: Statistics | None, denoiser: Denoiser) -> Statistics | None:
-    """The same denoiser, even if running it changed what it tells of itself."""
+    """``known`` with the current description of the denoiser, which running it may have changed."""
     return None if known is None else replace(known, model=denoiser.describe())
 
 
@@ -175,13 +175,13 @@ def refine(
 ) -> tuple[Statistics, AdaptiveReport]:
     """The loop itself. ``evaluate`` returns statistics whose rows at the given grid indices are estimated.
 
-    Other rows are filled in once, at the end: by ``finish`` if there is one, to which the indices are given once more.
-    ``data_square`` is about E Σ x_0², which tells from where on noise drowns everything; ``predicts`` is what the network
-    predicts, and ``learned`` says whether it has learned a variance. Rows beyond those asked for (a resumed file may have
-    them) are not looked at, so that the result is the same whether the work was interrupted or not.
+    Other rows are filled in once, at the end: by ``finish`` if given, which gets the indices once more.
+    ``data_square`` is about E Σ x_0², which determines where noise hides the data; ``predicts`` is what the network
+    predicts, and ``learned`` says whether it has learned a variance. Rows that were not requested (a resumed file may have
+    some) are ignored, so that the result is the same whether the work was interrupted or not.
     """
     limit = goal.limit(process.T)
-    u = noise_coordinate(process, data_square)  # where data are visible at all: the first look goes there
+    u = noise_coordinate(process, data_square)  # resolves the levels where data are visible, for the first round
     along = noise_coordinate(process, data_square, predicts, learned)
     steps = opening_steps(process, u, along, limit)
     rounds = 0
@@ -190,7 +190,7 @@ def refine(
         statistics = evaluate(steps.tolist())
         mask = np.isin(np.arange(process.T + 1), steps)
         belief = goal.belief(statistics, mask)
-        # The first round's belief is tested once, by times that it did not know, before it is trusted.
+        # The first round's judgement is tested once, by new times, before it is trusted.
         stopped = _verdict(belief, goal.tolerance, steps.size, limit) if rounds > 1 or steps.size >= limit else None
         if stopped is not None:
             break
@@ -222,9 +222,9 @@ def refine(
 
 
 def opening_steps(process: ForwardProcess, u: Array, along: Array, limit: int) -> npt.NDArray[np.int64]:
-    """Those of the first round: even in ``u``, and both sides of the process's own jumps and kinks; ``limit`` at most.
+    """Grid indices of the first round: even in ``u``, and both sides of the process's jumps and kinks; ``limit`` at most.
 
-    The widest gaps in ``along``, in which gaps are filled, are halved until none is so wide that anything may hide in it.
+    The widest gaps in ``along``, the coordinate of interpolation, are halved until none is wide enough to hide anything.
     """
     known = breaks(process)
     if process.T <= FIRST or limit - known.size < 4:
@@ -247,7 +247,7 @@ def middle_of(u: Array, low: int, high: int) -> int:
 
 
 def first_steps(u: Array, count: int) -> npt.NDArray[np.int64]:
-    """About ``count`` grid indices even in the noise coordinate ``u``, 1 and T among them."""
+    """About ``count`` grid indices even in the noise coordinate ``u``, including 1 and T."""
     T = u.size - 1
     if count >= T:
         return np.arange(1, T + 1)
@@ -259,9 +259,9 @@ def first_steps(u: Array, count: int) -> npt.NDArray[np.int64]:
 
 
 def next_steps(belief: Belief, u: Array, along: Array, count: int) -> npt.NDArray[np.int64]:
-    """The middles of the gaps on which most cost hangs, and of the widest in ``u`` where too few are worth it.
+    """The middles of the gaps that contribute most of the uncertain cost, and of the widest in ``u`` if too few do.
 
-    The middle is that in ``along``, the coordinate in which the gap is filled.
+    The middle is that in ``along``, the coordinate of interpolation.
     """
     width = u[belief.gaps[:, 1]] - u[belief.gaps[:, 0]]
     order = np.lexsort([-width, -np.where(belief.worth, belief.weights, 0.0)])
@@ -269,7 +269,7 @@ def next_steps(belief: Belief, u: Array, along: Array, count: int) -> npt.NDArra
 
 
 def check_budgets(budgets: object, T: int, decoder: str, max_budget: int | None = None) -> tuple[int, ...]:
-    """The budgets asked for, ascending, or a clear error; by default the paper's, up to T and ``max_budget``."""
+    """The requested budgets, ascending, or a clear error; by default the paper's, up to T and ``max_budget``."""
     least = decoders.find(decoder).least_budget
     if budgets is None:
         largest = T if max_budget is None else min(T, max_budget)
@@ -284,10 +284,10 @@ def check_budgets(budgets: object, T: int, decoder: str, max_budget: int | None 
 
 
 def _verdict(belief: Belief, tolerance: float, count: int, limit: int) -> Stopped | None:
-    """Why to stop; None to go on."""
+    """The reason to stop; None to continue."""
     if (belief.upper <= tolerance).all():
         return "reached"
-    # An error of what hangs on the gaps moves the chosen path and the best one, so regret by at most twice as much.
+    # An error in the gaps changes the costs of the chosen path and of the best, so regret by at most twice as much.
     if 2.0 * belief.weights[belief.worth].sum() <= tolerance:
         return "noise"
     return "limit" if count >= limit else None

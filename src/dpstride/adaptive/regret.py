@@ -1,13 +1,13 @@
-"""Regret: how far from the best the chosen paths may be, given what was evaluated; and where to look next.
+"""Regret: how far the chosen paths may be from the best, given the evaluated times; and where to evaluate next.
 
-Two things are unknown when a path is chosen: what other samples would have given, and what lies between the evaluated
-times. Replicates draw both. The samples are resampled with replacement (images are shared by all t, so whole samples, or
-blocks of samples where statistics are kept by block). Between two evaluated times the interpolated curve is moved by a
-random amount whose size comes from leaving one evaluated time out: what the others predict for it, less what Monte Carlo
-noise explains. Each replicate is a possible truth with its own table, and the regret in it is what the chosen path costs
-there less what the best path costs there. Near the optimum regret is quadratic in the errors of the table, so the spread
+Two things are unknown when a path is chosen: the results on other samples, and the curve between the evaluated times.
+Replicates draw both. The samples are resampled with replacement (images are shared by all t, so whole samples, or blocks of
+samples if statistics are stored by block). Between two evaluated times the interpolated curve is moved by a random amount
+whose size comes from leaving one evaluated time out: the error with which the others predict it, less what Monte Carlo
+noise explains. Each replicate is a possible truth with its own table, and the regret in it is the cost of the chosen path
+there less the cost of the best path there. Near the optimum regret is quadratic in the errors of the table, so the spread
 of the replicates around the estimate is that of the estimate around the truth; and the regret of the replicate's path
-under the estimate is another draw of the same. The larger of the two is taken.
+under the estimate is another draw of the same. The larger of the two is used.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REPLICATES = 200
 
 @dataclass(frozen=True)
 class Belief:
-    """Belief after a round: regret by replicate and budget, in the unit of `Judge.scale`."""
+    """The judgement after a round: regret by replicate and budget, in the unit of `Judge.scale`."""
 
     budgets: tuple[int, ...]
     regret: Array  # [replicates, budgets]
     gaps: Indices  # [gaps, 2] neighbouring evaluated times with others between them
-    weights: Array  # [gaps] how much cost hangs on what is unknown there, in the same unit
-    worth: npt.NDArray[np.bool_]  # [gaps] whether it is more than the noise that another evaluated time would bring
+    weights: Array  # [gaps] the uncertain cost that each contributes, in the same unit
+    worth: npt.NDArray[np.bool_]  # [gaps] whether that is more than the noise of another evaluated time
 
     @property
     def mean(self) -> Array:
@@ -53,7 +53,7 @@ class Belief:
 
 
 class Judge(Candidates):
-    """Uncertainty between the evaluated times, and what it and the samples mean for the chosen paths."""
+    """Uncertainty between the evaluated times and from the samples, and its effect on the chosen paths."""
 
     @cached_property
     def _at_known(self) -> Indices:
@@ -61,7 +61,7 @@ class Judge(Candidates):
         return np.searchsorted(self.grid, self.known)
 
     def row_gaps(self, weights: Array) -> list[Gaps]:
-        """Return what is unknown of ln Σ e²; of learned variances, of what steps of each of `REACHES` cost."""
+        """Uncertainty of ln Σ e²; with a learned variance, of the costs of steps of each of `REACHES`."""
         if not self.learned or self.grid.size == 1:  # a single time has no steps above 0
             return [self.error_gaps(weights)] * len(REACHES)
         missed = self._learned_misses()
@@ -74,19 +74,19 @@ class Judge(Candidates):
         return [gaps_between(u, level, missed[:, column]) for column, level in enumerate(levels)]
 
     def error_gaps(self, weights: Array) -> Gaps:
-        """Return what is unknown of ln Σ e², which is interpolated as the error of what the network predicts."""
+        """Uncertainty of ln Σ e², which is interpolated as the error of the network's output."""
         squared = self.squared_error[self._at_known] @ weights
-        least = 0.1 * squared[:, :1]  # a stretched replicate must not take it below zero
+        least = 0.1 * squared[:, :1]  # stretched replicates stay above zero
         levels = np.log(np.maximum(np.maximum(squared, least), 1e-300) * self.gain[self.known, None])
         return gaps_between(self.place.u[self.known], levels)
 
     def decoder_gaps(self, decoder: Array) -> Gaps:
-        """Return what is unknown of the decoder's cost over `rough_decoder`, beyond what Σ e² says of it."""
+        """Uncertainty of the ratio of the decoder's cost to `rough_decoder`, beyond that of Σ e²."""
         rough, _ = self.rough_decoder
         return gaps_between(self.place.u[self.known], (decoder / rough[:, None])[self._at_known])
 
     def _row_unknown(self, weights: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """`row_gaps` at every candidate, [reaches, n], and for each gap whether any is worth it."""
+        """`row_gaps` at every candidate, [reaches, n], and for each gap whether any is worth evaluating."""
         of_reach = [self._spread(gaps) for gaps in self.row_gaps(weights)]
         return np.stack([error for error, _ in of_reach]), np.any([worth for _, worth in of_reach], axis=0)
 
@@ -97,7 +97,7 @@ class Judge(Candidates):
         return np.where(np.isfinite(rough), rough, 0.0) * error, worth
 
     def _learned_misses(self) -> Array:
-        """ln of what steps from each evaluated time would cost by the other times, less what they do. [known, reaches]"""
+        """ln of the costs of steps from each evaluated time by prediction from the others, less their own. [known, reaches]"""
         missed = np.zeros((self.known.size, len(REACHES)))
         for row, t in enumerate(self.known[1:-1].tolist(), start=1):
             low, high = around(self.place.u[self.known], row)
@@ -110,13 +110,13 @@ class Judge(Candidates):
         return missed
 
     def _reached(self, i: int, reach: float) -> tuple[int, Array]:
-        """The nearest candidate that is so far from candidate i, and how far all are that lie below."""
+        """The nearest candidate at this reach or beyond from candidate i, and the reach of all that lie below."""
         u = self.place.u[self.grid[: i + 1]]
         far = (u[-1] - u[:-1]) / (u[-1] - u[0])
         return int((far >= reach).sum()) - 1, far
 
     def _step_level(self, i: int, reach: float, weights: Array) -> Array:
-        """ln of what a step from i that goes so far costs per unit of snr; between two candidates, on the line."""
+        """ln of the cost of a step from i of this reach per unit of snr, linear between two candidates."""
         j, far = self._reached(i, reach)
         pair = [j, min(j + 1, i - 1)]
         at = i * (i - 1) // 2 + np.array(pair)
@@ -127,7 +127,7 @@ class Judge(Candidates):
         return np.asarray(share * level[0] + (1.0 - share) * level[1])
 
     def unknown(self, levels: Array, missed: Array | None = None) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """`gaps_between` these levels of the evaluated times, at every candidate, and whether gaps are worth it."""
+        """`gaps_between` these levels of the evaluated times, at every candidate, and whether gaps are worth evaluating."""
         return self._spread(gaps_between(self.place.u[self.known], levels, missed))
 
     def _spread(self, gaps: Gaps) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -136,7 +136,7 @@ class Judge(Candidates):
     # --- beliefs ----------------------------------------------------------------------------------------------------------
 
     def scale(self, least: Array) -> Array:
-        """Divisor of costs that gives the unit of regret, bits/dim; ``least`` are those of the best paths, [budgets]."""
+        """Divisor of costs that gives the unit of regret, bits/dim; ``least`` are the costs of the best paths, [budgets]."""
         return np.full(least.shape, self.dims * LN2)
 
     def belief(self, budgets: Sequence[int], seed: int = 0) -> Belief:
@@ -153,7 +153,7 @@ class Judge(Candidates):
         chosen = [estimate.best(K) for K in budgets]
         scale = self.scale(estimate.least[list(budgets)])
         gap = np.searchsorted(self.known, self.grid)  # of the candidates below known[gap] and above known[gap - 1]
-        moves = rng.standard_t(2 * NEIGHBOURS + 1, (3, self.known.size, REPLICATES))  # from as many misses
+        moves = rng.standard_t(2 * NEIGHBOURS + 1, (3, self.known.size, REPLICATES))  # as many errors are pooled
         regret = np.empty((REPLICATES, len(budgets)))
         need = np.zeros(self.known.size)
         for r in range(REPLICATES):
@@ -178,9 +178,9 @@ class Judge(Candidates):
     def _resampled(self, rng: np.random.Generator) -> Array:
         """Weights of the units in the estimate and in each replicate, [units, 1 + replicates].
 
-        Resampling takes the spread of the units for that of the population. It is known only as well as a variance from
+        Resampling uses the spread of the units as that of the population. It is known only as well as a variance from
         2 units / (kurtosis − 1) degrees of freedom, so each replicate's distance from the estimate is stretched as that
-        of a Student's t is: by a few percent for many samples, more for few or for samples of which few are far out.
+        of a Student's t is: by a few percent for many samples, more for few samples or samples with a few outliers.
         """
         units = self.sizes.size
         counts = rng.multinomial(units, np.full(units, 1.0 / units), size=REPLICATES)
@@ -197,12 +197,12 @@ class Judge(Candidates):
     def _regret(
         self, chosen: list[Indices], budgets: tuple[int, ...], weights: Array, factor: Array, decoder: Array
     ) -> tuple[list[float], list[tuple[Indices, Array]]]:
-        """Regret in nats of the chosen paths, and the best paths with the costs of their steps, the decoder left out."""
+        """Regret in nats of the chosen paths, and the best paths with the costs of their steps, without the decoder."""
         table = self.table(self.steps(weights, factor), decoder, max(budgets))
         regret, best = [], []
         for path, K in zip(chosen, budgets, strict=True):
             costs = table.costs(path)
-            if self.refits:  # the chosen path has the variances that were fitted with it
+            if self.refits:  # the chosen path keeps the variances that were fitted with it
                 steps = Steps(self.process, self.dims, self.grid[path[:-2] - 1], self.grid[path[1:-1] - 1])
                 truth = self._mean_squared_error(weights, factor)[path[:-2] - 1]
                 costs[:-1] = self.engine.variance.nats(steps, Errors(truth), self.engine.fitted)

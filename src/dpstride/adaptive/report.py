@@ -1,4 +1,4 @@
-"""Report of an adaptive estimate as JSON: what it spent, what that saved, and how far from the best its paths may be."""
+"""Report of an adaptive estimate as JSON: evaluations spent and saved, and how far its paths may be from the best."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Regret:
 class AdaptiveReport:
     """Report returned by `estimate_adaptively`.
 
-    ``stopped`` says why it stopped: the regret of every budget is below the tolerance ("reached"), or it is not and what is
-    left is Monte Carlo noise, which more times would not lower ("noise"), or ``max_steps`` was reached ("limit").
+    ``stopped`` says why it stopped: the regret of every budget is below the tolerance ("reached"), or the rest is Monte Carlo
+    noise, which more times would not lower ("noise"), or ``max_steps`` was reached ("limit").
     """
 
     T: int
@@ -41,7 +41,7 @@ class AdaptiveReport:
     tolerance: float
     regret: Mapping[int, Regret]  # by budget
     stopped: Stopped
-    samples_needed: int | None  # about how many would reach the tolerance, where noise is what prevents it
+    samples_needed: int | None  # about how many would reach the tolerance, if noise prevents it
     unit: str = BITS  # of tolerance and regret
 
     @property
@@ -51,7 +51,7 @@ class AdaptiveReport:
 
     @property
     def evaluations_saved(self) -> int:
-        """Evaluations that every step of the grid would have taken on top of these."""
+        """Further evaluations that every step of the grid would have taken."""
         return self.T * self.samples - self.evaluations
 
     @property
@@ -60,7 +60,7 @@ class AdaptiveReport:
         return all(regret.high <= self.tolerance for regret in self.regret.values())
 
     def sentence(self) -> str:
-        """State in words what was spent and what is believed."""
+        """The evaluations spent and the estimated regret, in words."""
         worst = max(self.regret.values(), key=lambda regret: regret.high)
         budgets = ", ".join(map(str, self.regret))
         text = (
@@ -71,7 +71,7 @@ class AdaptiveReport:
         if self.stopped == "noise":
             text += f" More times would not help; about {self.samples_needed:,} samples would."
         if self.stopped == "limit" and not self.reached:
-            text += " The limit on the number of times was reached before the tolerance was."
+            text += " The limit on the number of times was reached before the tolerance."
         return text
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class AdaptiveReport:
             report = cls.from_dict(document)
             check_types(report)
             if not report.regret or (report.stopped == "noise") != (report.samples_needed is not None):
-                raise ValueError("it has no regret, or needs samples although noise is not what stopped it")
+                raise ValueError("it has no regret, or it needs samples although noise did not stop it")
         return report
 
 

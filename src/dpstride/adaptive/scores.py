@@ -1,8 +1,8 @@
 """Scores of paths from few evaluated times: how far they may be from those of every time, and where to evaluate next.
 
-A score is a sum over the rows that a path visits. Where rows are filled in, three things set it apart from the score of every
-time on the same samples with the same noise: the interpolated curve is off, the same way all over a gap; the evaluated rows at
-the ends of a gap bring their own noise into every row between them; and those rows would have had noise of their own.
+A score is a sum over the rows that a path visits. If rows are filled in, it differs for three reasons from the score of every
+time on the same samples with the same noise: the interpolated curve is off, in the same way all over a gap; the evaluated rows
+at the ends of a gap carry their own noise into every row between them; and those rows would have had noise of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .gaps import Gaps
 from .regret import LN2, Judge
 
 SHARE = 0.1  # of a score's standard error, that interpolation may add before more times are evaluated
-ADDED = 4  # times of every round, or a quarter of those there are
+ADDED = 4  # times of every round, or a quarter of those evaluated
 MOST = 64  # times that scores are taken from, unless the paths were chosen from more
 # A gap's curve is moved by Student's t with 5 degrees of freedom: its 97.5% quantile over that of the normal.
 STRETCH = 2.5706 / 1.9600
@@ -35,11 +35,11 @@ Evaluate = Callable[[Sequence[int]], Statistics]
 class Uncertainty:
     """Variances that interpolation adds to the scores of some paths, in squared nats.
 
-    Their sum is that of a normal distribution whose 95% interval holds the difference from the score of every time.
+    Their sum is that of a normal distribution whose 95% interval contains the difference from the score of every time.
     """
 
     curve: Array  # [paths, known] by the gap below each evaluated time
-    ends: Array  # [paths, known] the noise of the evaluated rows, shared out to the gaps on both sides
+    ends: Array  # [paths, known] the noise of the evaluated rows, divided between the gaps on both sides
     own: Array  # [paths, T + 1] the noise that rows would have had of their own
 
     @property
@@ -49,7 +49,7 @@ class Uncertainty:
 
 
 class ScoreJudge(Judge):
-    """Judge of the scores of paths on ``statistics``, of which the rows ``evaluated`` were measured."""
+    """Judge of the scores of paths on ``statistics``, whose rows ``evaluated`` were measured."""
 
     def __init__(
         self,
@@ -76,26 +76,26 @@ class ScoreJudge(Judge):
         return np.concatenate([np.zeros(0), *nats]) / (self.dims * LN2)
 
     def standard_errors(self, paths: Sequence[Path]) -> Array:
-        """Standard errors of the scores by what samples differ in, in bits/dim."""
+        """Standard errors of the scores from differences between samples, in bits/dim."""
         totals, sizes = self.scores.unit_totals(paths)
         return np.array([standard_error(row, sizes) for row in totals]) / (self.dims * LN2)
 
     def uncertainty(self, paths: Sequence[Indices]) -> Uncertainty:
-        """Judge the scores of a few hundred paths at most."""
+        """Uncertainty of the scores of at most a few hundred paths."""
         sums = _Sums(len(paths), self)
         where = np.repeat(np.arange(len(paths)), [path.size - 2 for path in paths])
         t, s = np.concatenate([path[:-2] for path in paths]), np.concatenate([path[1:-1] for path in paths])
         filled = ~self.place.mask[t]
         where, t, s = where[filled], t[filled], s[filled]
-        costs = self._unsure_costs(t, s)
+        costs = self._uncertain_costs(t, s)
         for gaps, share in zip(self._of_rows, self._shares(t, s), strict=True):
             sums.move(where, t, costs * share, gaps)
             sums.shake(where, t, costs * share, gaps)
         self._add_decoders(sums, np.array([path[-3:-1] if path.size > 2 else path[[0, 0]] for path in paths]))
         return sums.total()
 
-    def _unsure_costs(self, t: Indices, s: Indices) -> Array:
-        """Costs of steps as far as they are in proportion to what is interpolated at t, in nats."""
+    def _uncertain_costs(self, t: Indices, s: Indices) -> Array:
+        """The part of step costs that is proportional to the quantity interpolated at t, in nats."""
         if not self.learned:
             _, b = self.scores.step_lines(t, s)
             return np.asarray(b * self.scores.statistics.squared_error.mean(axis=1)[t])
@@ -108,7 +108,7 @@ class ScoreJudge(Judge):
         return np.asarray(costs[at.reshape(-1)])
 
     def _shares(self, t: Indices, s: Indices) -> Array:
-        """Weights of each step as one of each of `REACHES`, [reaches, steps]."""
+        """Weights of each step's length among `REACHES`, [reaches, steps]."""
         if not self.learned:
             return np.ones((1, t.size))
         u = self.place.u
@@ -116,13 +116,13 @@ class ScoreJudge(Judge):
         return np.array([np.interp(far, REACHES, one) for one in np.eye(len(REACHES))])
 
     def _add_decoders(self, sums: _Sums, last: Indices) -> None:
-        """Add what is unknown of the last step, of the last two grid indices [paths, 2] of each path."""
+        """Add the uncertainty of the last step, for the last two grid indices above 0 [paths, 2] of each path."""
         where = np.flatnonzero(~self.place.mask[last[:, 1]])
         t2, t = last[where].T
         rough, in_proportion = self.rough_decoder_at(t, self.scores.statistics.squared_error.mean(axis=1)[t])
         if self.engine.decoder.couples:
-            beside = self.beside_last_pair(t2, t)
-            rough, in_proportion = rough * beside, in_proportion * beside
+            ratio = self.over_last_pair(t2, t)
+            rough, in_proportion = rough * ratio, in_proportion * ratio
         sums.move(where, t, in_proportion, self._of_errors, apart="error" if self.learned else None)
         if not self.engine.discretised:  # its cost is a line in Σ e²
             sums.shake(where, t, in_proportion, self._of_errors)
@@ -146,7 +146,7 @@ class _Sums:
         np.add.at(curve, (where, self.gap[t]), nats * gaps.at(self.gap[t], self.place.weight[t]))
 
     def shake(self, where: Indices, t: Indices, nats: Array, gaps: Gaps) -> None:
-        """Add the noise of evaluated rows as it is spread over those between, and their own."""
+        """Add the noise that evaluated rows carry into those between them, and the own noise of these."""
         gap, w = self.gap[t], self.place.weight[t]
         below, above = nats * (1.0 - w) * gaps.noise[gap - 1], nats * w * gaps.noise[gap]
         np.add.at(self.ends, (where, gap - 1), below)
@@ -174,11 +174,11 @@ def refine_scores(
     first: Sequence[int],
     limit: int,
 ) -> Statistics:
-    """Statistics from few grid indices, enough for scores of ``paths`` that interpolation hardly makes less certain.
+    """Statistics from few grid indices, enough for scores of ``paths`` to which interpolation adds little uncertainty.
 
     ``evaluate`` returns statistics whose rows at the given grid indices are estimated, and ``finish`` those with all rows
-    filled in. It begins with the indices ``first``, and adds some until interpolation takes less than `SHARE` of each score's
-    standard error, or until there are ``limit`` of them.
+    filled in. It begins with the indices ``first``, and adds more until interpolation contributes less than `SHARE` of each
+    score's standard error, or until there are ``limit`` of them.
     """
     indices, arrays = np.unique(np.asarray(first, dtype=np.int64)), [np.asarray(path) for path in paths]
     while True:
@@ -202,13 +202,13 @@ def most_indices(T: int, chosen: int) -> int:
 
 
 def next_indices(judge: ScoreJudge, paths: Sequence[Indices], count: int) -> Indices:
-    """Return grid indices that make the scores of these paths most certain; none where they are certain enough."""
+    """Return the grid indices that make the scores of these paths most certain; none if they are certain enough."""
     found, least = judge.uncertainty(paths), np.maximum(judge.standard_errors(paths) * judge.dims * LN2, 1e-12)
-    unsure = found.nats > SHARE * least
-    if not unsure.any():
+    uncertain = found.nats > SHARE * least
+    if not uncertain.any():
         return np.zeros(0, dtype=np.int64)
     curve, ends, own = (
-        (each[unsure] / least[unsure, None] ** 2).sum(axis=0) for each in (found.curve, found.ends, found.own)
+        (each[uncertain] / least[uncertain, None] ** 2).sum(axis=0) for each in (found.curve, found.ends, found.own)
     )
     by_gap = curve + ends + np.bincount(judge.gap, weights=own, minlength=judge.known.size)
     by_gap[1:][np.diff(judge.known) < 2] = 0.0
@@ -217,6 +217,6 @@ def next_indices(judge: ScoreJudge, paths: Sequence[Indices], count: int) -> Ind
         if by_gap[gap] > 0.0:
             inside = np.arange(judge.known[gap - 1] + 1, judge.known[gap])
             w = judge.place.weight[inside]
-            # The middle tells most about the curve; a row that the paths visit is one that need not be filled in.
+            # The middle tells most about the curve; a row that the paths visit need not be filled in once evaluated.
             added.append(int(inside[(own[inside] + (curve + ends)[gap] * 4.0 * w * (1.0 - w)).argmax()]))
     return np.array(added, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Stage 5. Decoders: the variance σ_0²(t) of the last step t → 0, one file each.
 
 L(t, 0) = −E ln p(x_0 given x_t), where p is a Gaussian with mean x̂_0. Published figures differ here more than anywhere, so
-every choice has a name: that of a file, as in `options.DECODERS`, which defines ``DECODER``; nothing else knows it.
+every choice has a name. A file of that name, listed in `options.DECODERS`, defines ``DECODER``; nothing else knows it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LearnedDecoder:
-    """A decoder that goes by what the network says of its variance, where the reverse variance is learned.
+    """A decoder that uses the network's predicted variance, if the reverse variance is learned.
 
     Attributes:
-        row: cost for every second step t2 > t1, of statistics and t1.
-        units: cost of each block of samples, of statistics, t1, t2 and the blocks' Σ φ.
-        value: one variance per element of φ, of process, t1, σ_0² without φ, and φ.
+        row: returns the cost for every second step t2 > t1, from statistics and t1.
+        units: returns the cost of each block of samples, from statistics, t1, t2 and the blocks' Σ φ.
+        value: returns one variance per element of φ, from process, t1, σ_0² without φ, and φ.
     """
 
     row: Callable[[Statistics, int, Cdf], Array]
@@ -42,13 +42,13 @@ class DecoderVariance:
     """Record of one decoder.
 
     Attributes:
-        value: σ_0² of process, t, second step t2 (None for a path of one step) and fitted numbers.
-        is_upper: true at t if σ_0² is g_t², whose cost statistics keep for every sample.
-        couples: why the last two steps of a path are one, as a sentence with its remedy; empty if they are not.
-        row: cost for every second step t2 > t1, where two steps are one.
-        learned: what it does with a learned variance, if that is different.
+        value: returns σ_0² from process, t, second step t2 (None for a path of one step) and fitted numbers.
+        is_upper: true at t if σ_0² is g_t², whose cost statistics store for every sample.
+        couples: why the last two steps of a path have a joint cost, as a sentence with its remedy; empty if they have not.
+        row: returns the cost for every second step t2 > t1, if it couples two steps.
+        learned: its form with a learned variance, if different.
         fit: numbers that are fitted for it, if any.
-        check: raises where it is not defined.
+        check: raises ValueError for a process on which it is not defined.
     """
 
     value: Callable[[ForwardProcess, int, int | None, Fitted], float]
@@ -65,7 +65,7 @@ class DecoderVariance:
         return 2 if self.couples else 1
 
     def with_learned(self, learned: bool) -> LearnedDecoder | None:
-        """The record for a ``learned`` reverse variance; None if no more than otherwise."""
+        """The record for a ``learned`` reverse variance; None if it makes no difference."""
         return self.learned if learned else None
 
     def unread(self, process: ForwardProcess, learned: bool) -> tuple[str, ...]:

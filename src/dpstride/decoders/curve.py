@@ -14,7 +14,7 @@ from ..statistics.decoder import gaussian_nats, residual_costs
 from ..variances.fractions import block_values
 
 Array = npt.NDArray[np.float64]
-# Where the decoder is all but certain a block's cost underflows, and its logarithm would ruin the interpolation.
+# Where the decoder is almost certain, a block's cost underflows, and its logarithm would ruin the interpolation.
 LEAST_LOG_NATS = -20.0
 
 
@@ -39,13 +39,13 @@ def decoder_blocks_at(statistics: Statistics, t: int, variance: float) -> Array:
     # Beyond the widest stored sigma (the optimal decoder of a network that is poor at low noise) blocks differ by their
     # e²/2σ², so the differences at that sigma shrink as 1/σ².
     shrink = math.exp(-2.0 * max(log_sigma - limits[0, 1], 0.0))
-    ratio = statistics.block_dims / statistics.dims  # blocks of which more elements count cost more at any sigma
+    ratio = statistics.block_dims / statistics.dims  # blocks in which more elements count cost more at any sigma
     per_element = blocks / ratio
     return np.asarray(ratio * (per_element.mean() + shrink * (per_element - per_element.mean())))
 
 
 def log_sigma_range(statistics: Statistics, t: int) -> tuple[float, float]:
-    """Where the best ln σ at t is looked for.
+    """Range of ln σ in which the best at t is searched.
 
     A network that is poor at low noise has residuals far larger than g_t: up to the whole range of the data.
     """

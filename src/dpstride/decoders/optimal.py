@@ -13,8 +13,8 @@ from ..statistics.artefact import Statistics
 from . import Array, DecoderVariance
 from .curve import decoder_curve, log_sigma_range
 
-COARSE = 33  # values of ln σ between which the least cost is then looked for
-QUICK = 97  # values of ln σ of which the best is taken where a few percent will do: the cost is flat there
+COARSE = 33  # values of ln σ tried first; the minimum is then searched between neighbours of the best
+QUICK = 97  # values of ln σ of which the best is taken if a few percent will do: the cost is flat near it
 
 
 def _fit(statistics: Statistics, indices: npt.NDArray[np.int64], cdf: Cdf) -> Array:

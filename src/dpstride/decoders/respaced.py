@@ -1,6 +1,6 @@
 """Stage 5. Decoder variance g̃²(t1, t2) of the last step t1 and the SECOND kept step t2: improved-diffusion's respaced chain.
 
-It is not a sum of costs of single steps, so the last two steps of a path are one. With a learned variance it is
+The cost of a path is then no sum over single steps, so the last two steps have a joint cost. With a learned variance it is
 ln σ² = φ ln g_{t1}² + (1 − φ) ln g̃²(t1, t2) per dimension, φ at t1, and depends on t2 through δ = ln(g_{t1}²/g̃²(t1, t2)).
 """
 
@@ -43,7 +43,7 @@ def _row(statistics: Statistics, t1: int, cdf: Cdf) -> Array:
     process = statistics.process
     delta, size = artefact.learned_decoder_delta(process, t1), artefact.learned_decoder_size(process)
     if statistics.data_range.levels is None or delta.size <= size or cdf != EXACT:
-        # few variances, or a formula with a kink: every one by itself
+        # few variances, or a formula with a kink: each is evaluated directly
         return decoder_curve(statistics, t1, process.posterior_variance(np.arange(t1 + 1, process.T + 1), t1), cdf)
     values = decoder_curve(
         statistics, t1, process.g[t1] ** 2 * np.exp(-artefact.learned_decoder_nodes(process, t1, size))

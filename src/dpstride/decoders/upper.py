@@ -1,4 +1,4 @@
-"""Stage 5. Decoder variance g_t²: what merging all steps below t into one gives."""
+"""Stage 5. Decoder variance g_t²: the result of merging all steps below t into one."""
 
 from __future__ import annotations
 

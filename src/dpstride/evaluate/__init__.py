@@ -1,1 +1,1 @@
-"""Stage 7. What a schedule is worth: held-out likelihood, samples."""
+"""Stage 7. The quality of a schedule: held-out likelihood, samples."""

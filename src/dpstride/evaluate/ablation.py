@@ -1,8 +1,8 @@
-"""Stage 7. Monte Carlo ablation: what schedules found from few samples lose on held-out data, without a network pass.
+"""Stage 7. Monte Carlo ablation: how much schedules found from few samples lose on held-out data, without a network pass.
 
-Statistics keep what each sample (or block of samples) costs, so a smaller experiment is a weighted mean over some of
-them. Its schedules are scored on the same held-out statistics as those of all samples, with the fitted numbers of the
-smaller experiment where there are any.
+Statistics store the costs of each sample (or block of samples), so a smaller experiment is a weighted mean over some of
+them. Its schedules are scored on the same held-out statistics as those of all samples, with the numbers fitted in the
+smaller experiment, if any.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SMALLEST, GROWTH, REPEATS = 8, 4, 8
 class Ablation:
     """Held-out bits/dim of schedules found from few samples: ``bpd[size][repeat][budget]``.
 
-    The last size is all samples, which is one experiment; of every other size there are several, drawn at random without
-    replacement. ``unit`` is "sample", or "block" where only sums over blocks of ``unit_samples`` samples are kept.
+    The last size is all samples, which is one experiment; every other size has several, drawn at random without
+    replacement. ``unit`` is "sample", or "block" if only sums over blocks of ``unit_samples`` samples are stored.
     """
 
     sizes: tuple[int, ...]
@@ -69,22 +69,22 @@ def ablate(
     """Schedules from 8, 32, 128, … samples of ``statistics``, scored on ``heldout``.
 
     Args:
-        statistics: those that chose the paths, with what each sample costs.
+        statistics: those of the choosing data, with the costs of each sample.
         heldout: statistics of other data on the same grid.
-        options: those with which paths are chosen and scored.
+        options: cost options with which paths are chosen and scored.
         budgets: numbers of steps to report.
         repeats: experiments of each size but the last.
         seed: random seed of the draws.
-        checkpoint: file that keeps what each experiment gave: at T = 4000 one takes seconds.
+        checkpoint: file that stores the result of each experiment, which takes seconds at T = 4000.
         progress: show a progress bar (only ever on a terminal).
     """
     heldout.check_process(statistics.process)
-    statistics = smoothed(statistics)  # as those of all samples choose; smaller draws keep their own noise beside it
+    statistics = smoothed(statistics)  # as when all samples choose; smaller draws add noise of their own
     costs = weighted_tables(statistics, options)
     units = costs.units
     rng = np.random.default_rng(seed)
     experiments = [(count, _draws(rng, units.sizes, count, repeats)) for count in _unit_counts(units)]
-    identity = [_told(each) for each in (statistics, heldout)] + [options.to_dict(), list(budgets), repeats, seed]
+    identity = [_facts_of(each) for each in (statistics, heldout)] + [options.to_dict(), list(budgets), repeats, seed]
     kept = NumberCache(checkpoint, identity)
 
     def scores(weights: Array) -> list[float]:
@@ -114,14 +114,14 @@ def ablate(
     )
 
 
-def _told(statistics: Statistics) -> dict[str, Any]:
+def _facts_of(statistics: Statistics) -> dict[str, Any]:
     """Facts by which statistics are recognised."""
     digest = hashlib.sha256(np.ascontiguousarray(statistics.squared_error).data).hexdigest()[:16]
     return {"model": statistics.model, "data": statistics.data, "seed": statistics.seed, "squared_error": digest}
 
 
 def weighted_tables(statistics: Statistics, options: CostOptions) -> WeightedTables:
-    """Costs of smaller experiments; what a decoder of two steps costs is not subsampled, so it asks for no blocks."""
+    """Costs of smaller experiments; the cost of a decoder of two steps is not subsampled, so it needs no blocks."""
     engine, process = ElboEngine(statistics, options), statistics.process
     upper = all(engine.decoder.is_upper(process, t) for t in range(1, process.T + 1))
     by_sample = not engine.variance.learned and (not engine.discretised or bool(engine.decoder.couples) or upper)
@@ -129,7 +129,7 @@ def weighted_tables(statistics: Statistics, options: CostOptions) -> WeightedTab
 
 
 def _note(engine: ElboEngine) -> str:
-    """Say what is not that of the smaller experiment."""
+    """A note on the parts that do not come from the smaller experiment."""
     notes = []
     if engine.decoder.couples:
         notes.append("The decoder's cost is that of all samples; only the steps above it are subsampled.")

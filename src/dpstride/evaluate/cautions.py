@@ -1,4 +1,4 @@
-"""Stage 7. Notes on scores that are right and say little: x̂_0 far outside the data, numbers that are almost all decoder."""
+"""Stage 7. Notes on scores that are correct but say little: x̂_0 far outside the data, bits/dim almost all the decoder's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from ..objectives.step_costs import StepCosts
 from ..statistics.artefact import Statistics
 
-FAR = 3.0  # standard deviations of the data by which x̂_0 misses them on average
+FAR = 3.0  # root mean square error of x̂_0, in standard deviations of the data
 RUINOUS = 10.0  # bits/dim above the best score, of a stride in the table
-REST = 0.05  # of the decoder's part, that all other parts have to reach
+REST = 0.05  # of the decoder's part: least sum of all other parts
 
 
 def outside_note(heldout: Statistics, scores: Sequence[float], best: float) -> list[str]:
-    """Return a note where an unclipped x̂_0 is so far from the data that strides are scored out of all proportion."""
+    """Return a note if an unclipped x̂_0 is so far from the data that some strides have absurdly high scores."""
     deviation = heldout.data.get("deviation")
     ruined = [score for score in scores if score > best + RUINOUS]
     if heldout.model.get("clip", ()) is not None or not deviation or not ruined:
@@ -32,7 +32,7 @@ def outside_note(heldout: Statistics, scores: Sequence[float], best: float) -> l
 
 
 def decoder_note(costs: StepCosts, path: Sequence[int]) -> list[str]:
-    """Return a note where a path's bits/dim are almost all the decoder's, which depends on where the grid begins."""
+    """Return a note if a path's bits/dim are almost all the decoder's, which depends on where the grid begins."""
     nats, unit = costs.step_nats(path), 1.0 / (costs.dims * math.log(2.0))
     decoder, total = float(nats[-1]) * unit, costs.bpd(float(nats.sum()), int(path[0]))
     if abs(total - decoder) > REST * abs(decoder):

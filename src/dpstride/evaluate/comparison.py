@@ -1,7 +1,7 @@
 """Stage 7. The paper's comparison: DP, even and quadratic strides on held-out data, at every budget.
 
-From held-out statistics on the whole grid, so it costs no network pass beyond them. All strides are scored with the
-options and fitted numbers of the DP schedules; paths were chosen on other data.
+It uses held-out statistics on the whole grid and takes no further network pass. All strides are scored with the options and
+fitted numbers of the DP schedules; paths were chosen on other data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TABLE_BUDGETS = (8, 16, 32, 64, 128, 256)
 STRIDES = (*COMPARED_STRIDES, BEST)
 FORMAT = "dpstride-comparison-1"
-VISIBLE = 0.1  # bits/dim by which more steps have to be worse for that to be said: as much as an answer leaves open
+VISIBLE = 0.1  # bits/dim by which more steps must be worse for a warning: as much as an answer's tolerance
 NEGLIGIBLE = 0.02  # bits/dim: a smaller gain is noise, or not worth its steps
 
 
@@ -43,17 +43,17 @@ class Comparison:
 
     T: int
     curves: dict[str, dict[int, tuple[float, float]]]
-    chosen: dict[int, tuple[float, float]]  # what the choosing data predicted for the DP stride
+    chosen: dict[int, tuple[float, float]]  # prediction of the choosing data for the DP stride
     model: Mapping[str, Any]
     options: Mapping[str, Any]
     samples: dict[str, int]  # "chosen" and "heldout"
     seeds: dict[str, int]
     warnings: tuple[str, ...] = field(default=())
-    raw: float | None = None  # bits/dim of writing the data's levels down as they are, without any model
+    raw: float | None = None  # bits/dim of storing the data's levels as they are, without any model
     run: str | None = None  # name of the run, which all files of one run carry
-    # The part of each standard error that is interpolation's, where held-out data were not evaluated at every step.
+    # The part of each standard error due to interpolation, if held-out data were not evaluated at every step.
     interpolation: dict[str, dict[int, float]] = field(default_factory=dict)
-    # Bits/dim of Gaussians fitted to continuous data, "per dimension" and with "full covariance" where data are enough.
+    # Bits/dim of Gaussians fitted to continuous data, "per dimension" and with "full covariance" if there is enough data.
     gaussian: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def useless(self) -> bool:
-        """Return whether even the best budget takes more bits than the data's values as they are."""
+        """Return whether even the best budget takes more bits than storing the data's values as they are."""
         return self.raw is not None and self.curves[BEST][self.best_budget][0] > self.raw
 
     def enough(self, tolerance: float = 0.1) -> int:
@@ -136,7 +136,7 @@ class Comparison:
         return comparison
 
     def check(self) -> None:
-        """Raise unless it has what tables, figures and pages rely on; only a damaged file has not."""
+        """Raise unless it has everything that tables, figures and pages rely on; only a damaged file does not."""
         if set(self.curves) != set(STRIDES):
             raise ValueError(f"the strides must be {', '.join(STRIDES)}, not {', '.join(self.curves):.80}")
         if not self.curves[BEST] or any(curve.keys() != self.curves[BEST].keys() for curve in self.curves.values()):
@@ -154,14 +154,14 @@ class Comparison:
 
 
 def usual_budgets(T: int, wanted: Sequence[int] = TABLE_BUDGETS) -> list[int]:
-    """Those of ``wanted`` below T; a grid too short for any has its quarter and its half."""
+    """The ``wanted`` budgets below T; a quarter and a half of T on a grid too short for any."""
     return [budget for budget in wanted if budget < T] or sorted({budget for budget in (T // 4, T // 2) if budget})
 
 
 def compare(schedules: ScheduleSet, heldout: Statistics, *, clipping: str = "") -> Comparison:
     """Score the DP schedules and the hand-made strides of the same budgets on held-out statistics.
 
-    ``clipping`` says, for warnings, that x̂_0 is clipped to less than the data, where it is.
+    ``clipping`` is a sentence for warnings, if x̂_0 is clipped to less than the range of the data.
     """
     check_kinds(compare, schedules=schedules, heldout=heldout)
     schedules.check_shape(heldout.data.get("shape"))
@@ -207,7 +207,7 @@ def compare(schedules: ScheduleSet, heldout: Statistics, *, clipping: str = "") 
 
 
 def shown_paths(schedules: ScheduleSet, budgets: Sequence[int] = ()) -> list[tuple[int, ...]]:
-    """Paths whose scores tables show, of the DP and of hand-made strides: of the usual budgets, and of these."""
+    """Paths of the DP and hand-made strides whose scores tables show: of the usual budgets, and of ``budgets``."""
     most = schedules.budgets[-1]
     shown = [K for K in sorted({*usual_budgets(most), *budgets, most}) if K in schedules.entries]
     made = [find(stride).make(schedules.process, K).steps for stride in COMPARED_STRIDES for K in shown]
@@ -215,19 +215,19 @@ def shown_paths(schedules: ScheduleSet, budgets: Sequence[int] = ()) -> list[tup
 
 
 def check_provenance(schedules: ScheduleSet) -> None:
-    """Raise unless the schedules say how and on what data they were chosen: hand-made ones cannot be compared."""
+    """Raise unless the schedules record how and on what data they were chosen: hand-made ones cannot be compared."""
     for name in ("variance", "decoder", "cdf"):
         if not isinstance(schedules.options.get(name), str):
             raise ValueError(
-                f"These schedules do not say their {name}, so they cannot be scored beside other strides. Compare schedules "
-                "that `optimise` or `dpstride solve` made."
+                f"These schedules do not record their {name}, so they cannot be compared with other strides. Use schedules "
+                "made by `optimise` or `dpstride solve`."
             )
     data, seed = schedules.provenance.get("data"), schedules.provenance.get("seed")
     known = isinstance(data, Mapping) and isinstance(data.get("samples"), int) and "fingerprint" in data
     if not known or not isinstance(seed, int):
         raise ValueError(
-            "These schedules do not say on what data they were chosen (samples, fingerprint, seed). Compare schedules that "
-            "`optimise` or `dpstride solve` made."
+            "These schedules do not record on what data they were chosen (samples, fingerprint, seed). Use schedules made "
+            "by `optimise` or `dpstride solve`."
         )
 
 
@@ -244,7 +244,7 @@ def _scores(costs: CostTable, paths: Sequence[Sequence[int]]) -> list[tuple[floa
 def _interpolation(
     heldout: Statistics, options: CostOptions, schedules: ScheduleSet, paths: Mapping[str, Sequence[Sequence[int]]]
 ) -> dict[str, dict[int, float]]:
-    """Return what interpolation adds to the standard error of each score; nothing where every step was evaluated."""
+    """The part of each score's standard error due to interpolation; empty if every step was evaluated."""
     if heldout.evaluated[1:].all() or heldout.samples < 2:
         return {}
     from ..adaptive.scores import ScoreJudge
@@ -263,7 +263,7 @@ def _warnings(
     heldout: Statistics,
     clipping: str = "",
 ) -> list[str]:
-    """Warnings for what would mislead a reader of the table alone."""
+    """Warnings about anything that would mislead a reader of the table alone."""
     found = []
     budgets = schedules.budgets
     best = _best_budget(curves[BEST])
@@ -282,8 +282,8 @@ def _warnings(
             f"{math.log2(levels):g}. {cause}"
         )
     elif elbo and least < last[0] - max(VISIBLE, 2.0 * last[1]):
-        near = min(K for K, (bpd, _) in curves[BEST].items() if bpd <= least + NEGLIGIBLE)
-        within = f"; {near:,} are within {NEGLIGIBLE} of that" if near < best else ""
+        fewest = min(K for K, (bpd, _) in curves[BEST].items() if bpd <= least + NEGLIGIBLE)
+        within = f"; {fewest:,} are within {NEGLIGIBLE} of that" if fewest < best else ""
         found.append(
             f"More steps hurt here: {in_steps(budgets[-1])} have {last[0]:.3f} bits/dim, fewer have less ({least:.3f} at "
             f"{best:,}{within}). {_reason(CostOptions.from_dict(schedules.options), clipping)}"
@@ -293,12 +293,12 @@ def _warnings(
     if (apart := disagreement(chosen, curves[BEST], samples, shown)) is not None:
         found.append(disagreement_note(apart, chosen, curves[BEST], "adaptive" in schedules.provenance))
     if schedules.provenance["data"]["fingerprint"] == heldout.data["fingerprint"]:
-        found.append("The path was scored on the data that chose it. Give other data to score it honestly.")
+        found.append("The path was scored on the data that chose it, so its score is optimistic. Give other data.")
     if not heldout.evaluated[1:].all():
         found.append(
             f"The network ran on held-out data at {int(heldout.evaluated[1:].sum())} of {schedules.process.T:,} steps; the "
-            "others are filled in between them, and standard errors include what that may have changed. `dpstride find "
-            "--every-step` scores all of them."
+            "others are interpolated, and standard errors include the uncertainty of that. `dpstride find --every-step` scores "
+            "all of them."
         )
     for stride in COMPARED_STRIDES if elbo else ():
         worse = [
@@ -315,7 +315,7 @@ def _warnings(
 
 
 def _best_budget(curve: Mapping[int, tuple[float, float]]) -> int:
-    """The fewest steps with the least bits/dim to six digits, which is what files of results keep."""
+    """The fewest steps with the least bits/dim to six digits, the precision of result files."""
     return min(curve, key=lambda budget: (float(f"{curve[budget][0]:.6g}"), budget))
 
 

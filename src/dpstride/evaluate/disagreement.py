@@ -1,7 +1,7 @@
-"""Stage 7. Two sets of data that do not agree on what the same paths cost: a note, in either direction.
+"""Stage 7. A note if choosing and held-out data disagree about the costs of the same paths, in either direction.
 
-What the choosing data predict and what the held-out data show differ by chance, by as much as their standard errors say.
-Where they differ by far more, the table is still right about the held-out data, and its reader should know.
+The prediction of the choosing data and the score on held-out data differ by chance, by as much as their standard errors say.
+If they differ by far more, the table is still correct for the held-out data, but its reader should know.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from ..statistics.artefact import BLOCKS
 
 Curve = Mapping[int, tuple[float, float]]
-CHANCE = 3e-5  # of a note where nothing but chance is at work: of four standard errors, if these were known exactly
-LEAST = 0.05  # bits/dim; less is no news, whatever the errors
+CHANCE = 3e-5  # probability of a note by chance alone: that of four standard errors, if these were known exactly
+LEAST = 0.05  # bits/dim; smaller differences are not reported, whatever the errors
 
 
 def disagreement(chosen: Curve, heldout: Curve, samples: tuple[int, int], budgets: Iterable[int]) -> int | None:
     """The budget at which two curves of (bits/dim, standard error) differ most beyond chance; None if they agree.
 
-    ``samples`` of each tell how well its standard errors are known: they come from at most `BLOCKS` groups of them.
+    ``samples`` determine how well the standard errors are known, which come from at most `BLOCKS` groups of samples.
     """
     excess = {K: _beyond_chance(chosen[K], heldout[K], samples) for K in budgets}
     worst = max(excess, key=lambda K: excess[K], default=None)
@@ -27,7 +27,7 @@ def disagreement(chosen: Curve, heldout: Curve, samples: tuple[int, int], budget
 
 
 def _beyond_chance(one: tuple[float, float], other: tuple[float, float], samples: tuple[int, int]) -> float:
-    """Return by how much two means differ more than chance explains (Welch's test), in bits/dim; −inf where that is unknown."""
+    """Return by how much two means differ more than chance explains (Welch's test), in bits/dim; −inf if that is unknown."""
     from scipy.special import stdtrit
 
     squares = [error**2 for _, error in (one, other)]
@@ -41,7 +41,7 @@ def _beyond_chance(one: tuple[float, float], other: tuple[float, float], samples
 
 
 def disagreement_note(budget: int, chosen: Curve, heldout: Curve, filled_in: bool) -> str:
-    """Word what `disagreement` found, and why it may be so; ``filled_in``: the choosing data were not passed at every step."""
+    """The finding of `disagreement` and its possible causes; ``filled_in`` if not every step ran on the choosing data."""
     (seen, _), (unseen, _) = chosen[budget], heldout[budget]
     better, why = (
         ("better", "the model has memorised them, or the two sets differ")
@@ -51,9 +51,9 @@ def disagreement_note(budget: int, chosen: Curve, heldout: Curve, filled_in: boo
     remedy = (
         "Choose the path on data that the model was not trained on."
         if seen < unseen
-        else "Choose the path on data like those it is for."
+        else "Choose the path on data like those that it is for."
     )
-    check = " Or what was filled in between evaluated steps is wrong: `--every-step` shows." if filled_in else ""
+    check = " Or the interpolation between evaluated steps is wrong: `--every-step` shows." if filled_in else ""
     return (
         f"The data that chose the path are fitted {better} than the held-out data by {abs(unseen - seen):.3f} bits/dim at "
         f"{budget} steps ({seen:.3f} against {unseen:.3f}), far more than chance explains: {why}. {remedy}{check}"

@@ -1,9 +1,9 @@
-"""Stage 7. Squared discrepancy of two sets of samples by all pairs, unbiased at any count, with what each sample is worth.
+"""Stage 7. Squared discrepancy of two sets of samples over all pairs, unbiased at any count, with leave-one-out estimates.
 
 E k(x, x') + E k(y, y') − 2 E k(x, y) is the squared maximum mean discrepancy of a kernel k, and with k = −|x − y| the energy
 distance (Székely and Rizzo 2013). Leaving one sample out changes only sums over its own row of the kernel matrices, so all
 leave-one-out estimates come from row sums: the jackknife's standard error, also that of a difference between two sets that
-share their noise, costs nothing more.
+share their noise, costs nothing extra.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS = 1024  # of a kernel matrix held at a time
 
 @dataclass(frozen=True, eq=False)
 class Discrepancy:
-    """The estimate, and what it is without each sample of either set; empty where a set has fewer than three."""
+    """The estimate, and the estimates without each sample of either set, empty if a set has fewer than three."""
 
     value: float
     without_a: Array
@@ -30,13 +30,15 @@ class Discrepancy:
 
     @property
     def standard_error(self) -> float:
-        """The jackknife's, over both sets; NaN where a set is too small for it."""
+        """The jackknife's standard error, over both sets; NaN if a set is too small for it."""
         return self._error(self.without_a, self.without_b)
 
     def minus(self, other: Discrepancy) -> tuple[float, float]:
-        """The difference from ``other`` and its standard error, for samples from the same noises against the same real data."""
+        """The difference from ``other`` and its standard error, for samples from the same noise against the same real data."""
         if (self.without_a.shape, self.without_b.shape) != (other.without_a.shape, other.without_b.shape):
-            raise ValueError("A paired difference needs as many samples, from the same noises, and the same real data.")
+            raise ValueError(
+                "A paired difference needs the same number of samples, from the same noise, and the same real data."
+            )
         error = self._error(self.without_a - other.without_a, self.without_b - other.without_b)
         return self.value - other.value, error
 
@@ -50,7 +52,7 @@ class Discrepancy:
 
 
 def discrepancy(a: Array, b: Array, kernel: Kernel) -> Discrepancy:
-    """Over all pairs of samples a [n, d] and b [m, d], n and m at least 2."""
+    """The discrepancy over all pairs of samples a [n, d] and b [m, d], n and m at least 2."""
     n, m = len(a), len(b)
     within_a, within_b = (_row_sums(x, x, kernel) - _diagonal(x, kernel) for x in (a, b))
     across_a, across_b = _row_sums(a, b, kernel), _row_sums(b, a, kernel)

@@ -1,4 +1,4 @@
-"""Stage 7. How far a few steps end from where all of them would have ended, from the same noise."""
+"""Stage 7. Distance between the end points of a few steps and those of all steps, from the same noise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def endpoint_distance(ends: Any, teacher: Any) -> EndpointDistance:
     """Distance of samples [n, *shape] from a teacher's samples of the same seeds, in the same order."""
     a, b = (np.asarray(x, dtype=np.float64) for x in (ends, teacher))
     if a.shape != b.shape or a.ndim < 2:
-        raise ValueError(f"End points must be as many and of one shape [n, *shape], not {a.shape} and {b.shape}.")
+        raise ValueError(f"End points must have the same shape [n, *shape], not {a.shape} and {b.shape}.")
     squares = ((a - b) ** 2).reshape(len(a), -1).mean(axis=1)
     value = math.sqrt(float(squares.mean()))
     spread = float(squares.std(ddof=1)) / math.sqrt(len(a)) if len(a) > 1 else math.nan

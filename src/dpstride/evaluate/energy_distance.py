@@ -16,8 +16,8 @@ Array = npt.NDArray[np.float64]
 def energy_distance(samples: Any, real: Any) -> Discrepancy:
     """Return 2 E|x − y| − E|x − x'| − E|y − y'| over all pairs (Székely and Rizzo 2013), per root of the dimension.
 
-    Unbiased, so it may be negative; 0 in expectation only where both sets have one law. The result has `value`,
-    `standard_error`, and `minus`, the difference from another set of samples that starts from the same noises.
+    Unbiased, so it may be negative; 0 in expectation only if both sets have the same distribution. The result has `value`,
+    `standard_error`, and `minus`, the difference from another set of samples that starts from the same noise.
 
     Args:
         samples: [n, *shape], array or tensor.
@@ -26,7 +26,7 @@ def energy_distance(samples: Any, real: Any) -> Discrepancy:
     a, b = (as_features(_flat(each)).astype(np.float64) for each in (samples, real))
     if a.shape[1] != b.shape[1]:
         raise ValueError(
-            f"Samples have {a.shape[1]} dimensions and the real data {b.shape[1]}. Give both in one shape."
+            f"Samples have {a.shape[1]} dimensions and the real data {b.shape[1]}. Give both in the same shape."
         )
     if min(len(a), len(b)) < 2:
         raise ValueError(f"The energy distance needs at least 2 samples of each set, not {len(a)} and {len(b)}.")

@@ -1,8 +1,8 @@
 """Stage 7. Fréchet distance between two sets of features, from streaming moments.
 
-A set of samples is seen only through the mean and covariance of its features, so that it never has to be in memory at
-once: `Moments` of parts add up to the moments of the whole. Which features they are is the caller's business
-(`evaluate/features`); only those of the Inception network make this number the FID.
+Only the mean and covariance of a set's features are used, so the set never has to be in memory at once: `Moments` of parts
+add up to the moments of the whole. The features are the caller's choice (`evaluate/features`); only those of the Inception
+network make this number the FID.
 """
 
 from __future__ import annotations
@@ -81,21 +81,21 @@ def frechet_distance(features_a: Any, features_b: Any) -> float:
     """Squared Fréchet distance of the Gaussians fitted to two sets of features (Heusel et al. 2017, Eq. 6).
 
     ``|m_a − m_b|² + tr(A + B − 2 (A^½ B A^½)^½)``, with means m and covariances A and B. Either set is features [n, d] (array
-    or tensor), `Moments`, or a triple (mean, covariance, count). Exact for singular covariances too; a set of no more
-    samples than dimensions warns, since its covariance is singular for want of samples and the distance comes out too large.
+    or tensor), `Moments`, or a triple (mean, covariance, count). Exact for singular covariances too; a set with no more
+    samples than dimensions warns, since its covariance is then always singular and the distance too large.
     """
     (mean_a, A), (mean_b, B) = (_gaussian(features) for features in (features_a, features_b))
     if mean_a.shape != mean_b.shape:
         raise ValueError(f"The two sets have {mean_a.size} and {mean_b.size} features. Use one extractor for both.")
     # tr (A^½ B A^½)^½ is the sum of the singular values of A^½ B^½, and of P Q with any P Pᵀ-like factors of A and B.
-    # So no eigenvalue is ever rooted that is zero but for rounding, which would cost half the digits.
+    # So no root is taken of an eigenvalue that is zero up to rounding, which would cost half the digits.
     overlap = np.linalg.svd(_factor(A).T @ _factor(B), compute_uv=False).sum()
     distance = np.square(mean_a - mean_b).sum() + np.trace(A) + np.trace(B) - 2.0 * overlap
     return float(max(distance, 0.0))
 
 
 def _factor(covariance: Array) -> Array:
-    """F [d, rank] with F Fᵀ = covariance; directions that are empty but for rounding are left out."""
+    """F [d, rank] with F Fᵀ = covariance; directions that are empty up to rounding are left out."""
     values, vectors = np.linalg.eigh(covariance)
     least = values.size * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
     if values[0] < -1e3 * least - 1e-300:
@@ -107,7 +107,7 @@ def _factor(covariance: Array) -> Array:
 
 
 def _gaussian(features: Any) -> tuple[Array, Array]:
-    """Mean and covariance of what the caller gave, with a warning where the samples are too few."""
+    """Mean and covariance of the given features or moments, with a warning if there are too few samples."""
     if isinstance(features, tuple):
         if len(features) != 3:
             raise ValueError(f"Moments are a triple (mean, covariance, count), but {len(features)} values were given.")
@@ -124,19 +124,19 @@ def _gaussian(features: Any) -> tuple[Array, Array]:
         moments = features if isinstance(features, Moments) else Moments.of(features)
         mean, covariance, count = moments.mean, moments.covariance, moments.count
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        raise ValueError("Moments must be finite, but some are NaN or infinite. Are the features?")
+        raise ValueError("Moments must be finite, but some are NaN or infinite. Check the features.")
     if message := too_few(count, mean.size):
         warnings.warn(message, TooFewSamplesWarning, stacklevel=3)
     return mean, covariance
 
 
 def too_few(count: int, dimension: int, what: str = "samples") -> str | None:
-    """Why a Fréchet distance of ``count`` samples says little, or None."""
+    """Warning that a Fréchet distance of ``count`` samples is unreliable, or None."""
     if count > dimension:
         return None
     return (
         f"{count:,} {what} are too few for features of {dimension} dimensions: their covariance is singular, and the Fréchet "
-        f"distance comes out too large. Take more than {dimension}, many more for absolute values; the kernel distance is "
+        f"distance is too large. Take more than {dimension}, many more for absolute values; the kernel distance is "
         "unbiased at any number."
     )
 

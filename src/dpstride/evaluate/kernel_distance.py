@@ -1,4 +1,4 @@
-"""Stage 7. Kernel distance (KID): unbiased at any number of samples, so it stands beside every Fréchet distance."""
+"""Stage 7. Kernel distance (KID): unbiased at any number of samples, so it is reported with every Fréchet distance."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def kernel_distance(features_a: Any, features_b: Any, subset_size: int | None = 
     Args:
         features_a: features [n, d], array or tensor.
         features_b: features [m, d] of the other set.
-        subset_size: None uses every pair of samples, with the jackknife's standard error. A number cuts both sets into
+        subset_size: None uses every pair of samples, with the jackknife's standard error. A number splits both sets into
             disjoint random subsets of that size and averages over them (the published values use 1,000): cost grows with
-            n instead of n², and since the subsets are independent their spread is an honest standard error.
-        seed: of the cut into subsets.
+            n instead of n², and since the subsets are independent their spread is a valid standard error.
+        seed: random seed of the split into subsets.
     """
     a, b = as_features(features_a), as_features(features_b)
     if a.shape[1] != b.shape[1]:
@@ -61,7 +61,7 @@ def kernel_distance(features_a: Any, features_b: Any, subset_size: int | None = 
 
 
 def feature_discrepancy(features_a: Any, features_b: Any) -> Discrepancy:
-    """The same over every pair of samples, with what each of them is worth: for paired differences."""
+    """The same over every pair of samples, with leave-one-out estimates for paired differences."""
     # Divided by the root of the dimension, the kernel is (x·y + 1)³.
     a, b = (x.astype(np.float64) / math.sqrt(x.shape[1]) for x in map(as_features, (features_a, features_b)))
     return discrepancy(a, b, _kernel)

@@ -1,7 +1,7 @@
 """Stage 7. Held-out bits/dim of a path: directly, with K network passes, or of every path from held-out statistics.
 
-The direct evaluator takes the other road on purpose: it computes the divergence of two Gaussians from their means and
-variances, element by element, and shares no formula with the cost table. That the two agree is what the tests check.
+The direct evaluator is independent on purpose: it computes the divergence of two Gaussians from their means and variances,
+element by element, and shares no formula with the cost table. Tests check that the two agree.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def bits_per_dim(
 ) -> Likelihood:
     """Bits/dim of ``schedule`` on ``heldout`` data by direct evaluation: K network passes per batch.
 
-    Before that the probes are passed, 33 evaluations: a network that is random or mixes its batches is refused.
+    The probes are run first, 33 evaluations: a network that is random or mixes the samples of a batch is refused.
 
     ``variance``, ``decoder`` and ``cdf`` default to the schedule's own; a hand-made stride has none, and then the model's
     variance and the `upper` decoder are used. Fitted numbers come from the schedule, never from the data scored here.
@@ -91,7 +91,7 @@ def bits_per_dim(
     data = Samples.read(heldout, samples, data_range, denoiser.given)
     schedule.check_shape(data.shape)
     chain = _ReverseChain(process, steps, options, fitted=fitted, data_range=data.data_range)
-    Passes(denoiser, data, how).probe()  # without it a random network would score something
+    Passes(denoiser, data, how).probe()  # otherwise a random network would get a score
     batches, stopped, lock = range(0, len(data), batch_size), Event(), Lock()
 
     def evaluate(first: int) -> Arrays:
@@ -109,7 +109,7 @@ def bits_per_dim(
                 raise CancelledError
             pending = denoiser.begin(x_t, t, batch.conditioning)
             if s > 0:
-                x_t = noisy(s)  # while the network runs, where it runs elsewhere
+                x_t = noisy(s)  # while the network runs, if on another device
             terms.append(batch.counted(chain.term(column, batch, pending())).flatten(1).sum(1))
             with lock:
                 bar.update()
@@ -184,13 +184,13 @@ def steps_on(process: ForwardProcess, schedule: Schedule) -> tuple[int, ...]:
     if process.kind == "continuous":
         elsewhere = ", or put the model on the schedule's grid with denoiser.on_grid(schedule.process)"
     raise ValueError(
-        f"The schedule was made for the process {schedule.process.name!r} (T = {schedule.process.T}), and this model has "
-        f"{process.name!r} (T = {process.T}), of which that is not a subset. Optimise on this model{elsewhere}."
+        f"The schedule was made for the process {schedule.process.name!r} (T = {schedule.process.T}), which is not a subset of "
+        f"this model's process {process.name!r} (T = {process.T}). Optimise on this model{elsewhere}."
     )
 
 
 def warn_about_other_clipping(denoiser: Denoiser, schedule: Schedule) -> None:
-    """Warn where x̂_0 is clipped otherwise than when the path was chosen: the two are different models."""
+    """Warn if x̂_0 is clipped differently than when the path was chosen: the two are different models."""
     model = schedule.provenance.get("model")
     if not isinstance(model, Mapping) or "clip" not in model:
         return
@@ -201,8 +201,8 @@ def warn_about_other_clipping(denoiser: Denoiser, schedule: Schedule) -> None:
             for each in (clip, denoiser.clip)
         ]
         warnings.warn(
-            f"This path was chosen {words[0]}, and the model now runs {words[1]}: they are two models, and the path is not the "
-            "best of this one. Give Denoiser the clip= of then, or optimise again.",
+            f"This path was chosen {words[0]}, but the model now runs {words[1]}: they are different models, and the path is "
+            "not the best for this one. Give Denoiser the original clip=, or optimise again.",
             stacklevel=3,
         )
 
@@ -234,11 +234,11 @@ def resolve_options(
 
 
 def check_fitted(fitted: Fitted, *, variance: Variance, decoder: Decoder | None = None) -> None:
-    """Raise when an option that is fitted has no numbers."""
-    asked: list[tuple[str, str, Fit | None]] = [("variance", variance, variances.find(variance).fit)]
+    """Raise if an option that needs fitted numbers has none."""
+    needed: list[tuple[str, str, Fit | None]] = [("variance", variance, variances.find(variance).fit)]
     if decoder is not None:
-        asked.append(("decoder", decoder, decoders.find(decoder).fit))
-    for option, name, fit in asked:
+        needed.append(("decoder", decoder, decoders.find(decoder).fit))
+    for option, name, fit in needed:
         if fit is not None and getattr(fitted, fit.numbers) is None:
             raise ValueError(
                 f"{option}={name!r} needs numbers fitted on the data that chose the path, and this schedule has none. Take it "
@@ -260,7 +260,7 @@ class _ReverseChain:
     data_range: DataRange
 
     def __post_init__(self) -> None:
-        self._decoder_variance()  # raises where the path is too short for the decoder
+        self._decoder_variance()  # raises if the path is too short for the decoder
 
     def term(self, column: int, batch: Batch, prediction: Prediction) -> Tensor:
         """Cost of the step number ``column`` per element, the last of which is the decoder."""

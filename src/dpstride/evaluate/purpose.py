@@ -1,4 +1,4 @@
-"""Stage 7. What schedules were chosen for, said where their numbers are: likelihood and samples are different questions."""
+"""Stage 7. The purpose of schedules, stated beside their numbers: likelihood and samples are different goals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..schedule import ScheduleSet
 from ..statistics.artefact import Statistics
 from ..strides import find
 
-SHOWN = 8  # steps of which the sentence speaks, where there are so many
+SHOWN = 8  # number of steps in the sentence, if there is such a budget
 LIKELIHOOD_CAVEAT = (
     "These schedules are the best for likelihood (bits/dim), which need not give the best samples. For samples in few steps, "
     "run `dpstride find` with `--for samples`."
@@ -23,7 +23,7 @@ SAMPLES_CAVEAT = (
     "to be measured, as `dpstride tune` does with your sampler."
 )
 BOTH_CAVEAT = (
-    "These schedules weigh bits/dim against how far a deterministic sampler strays, so they are the best for neither alone. "
+    "These schedules balance bits/dim against the error of a deterministic sampler, so they are the best for neither alone. "
     "For samples in few steps, run `dpstride find` with `--for samples`."
 )
 
@@ -34,14 +34,14 @@ def is_for_samples(schedules: ScheduleSet) -> bool:
 
 
 def caveat(options: Mapping[str, Any]) -> str:
-    """Return what a reader of bits/dim must know about the purpose of schedules with these options."""
+    """Return the caveat that readers of bits/dim need about the purpose of schedules with these options."""
     if "lambda" in options:
         return BOTH_CAVEAT
     return SAMPLES_CAVEAT if options.get("objective") == SAMPLES else LIKELIHOOD_CAVEAT
 
 
 def samples_sentence(schedules: ScheduleSet, heldout: Statistics) -> str:
-    """Return the answer of schedules for samples: what they gain over hand-made ones of as many steps, on held-out data."""
+    """Return the summary of schedules for samples: their gain over hand-made ones with as many steps, on held-out data."""
     options = schedules.options
     low, high = options["band"]
     costs = band_costs(
@@ -49,7 +49,7 @@ def samples_sentence(schedules: ScheduleSet, heldout: Statistics) -> str:
     )
     budget = min(schedules.budgets, key=lambda K: abs(K - SHOWN))
     T = schedules.process.T
-    least = costs.cost(range(T, -1, -1))  # what no path of this network avoids
+    least = costs.cost(range(T, -1, -1))  # which no path of this network avoids
 
     def excess(path: Sequence[int]) -> float:
         return costs.cost(path) - least

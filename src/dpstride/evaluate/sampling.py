@@ -1,4 +1,4 @@
-"""Stage 7. Samples along any path, by any of the `samplers`; deterministic by seed, whatever the batch size."""
+"""Stage 7. Samples along any path, by any of the `samplers`; determined by the seed, whatever the batch size."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def sample(
 
     Args:
         denoiser: the model; it must know its sample shape.
-        schedule: the path to walk.
+        schedule: the path to follow.
         n: number of samples.
         seed: random seed of the noise of every (step, sample); two paths from one seed start from the same noise.
-        variance: reverse variance of ancestral steps; None is the schedule's own, else the model's.
+        variance: reverse variance of ancestral steps; when None the schedule's own, else the model's.
         conditioning: one entry per sample, as with data.
-        batch_size: samples per network pass. Batches go one to a core where the network says they may (`Denoiser.at_once`);
+        batch_size: samples per network pass. Batches run one per core if the network allows it (`Denoiser.at_once`);
             samples are the same whatever the number of cores.
         sampler: "ancestral" (x_s from p(x_s given x_t)), "ddim" (Song et al. 2021), "dpmpp_2m" (Lu et al. 2022,
             DPM-Solver++ of second order from two x̂_0, first and last step of first order) or "heun" (Karras et al. 2022, two
-            network passes in every step but the last); None is what the schedule was made for, else "ancestral".
-        eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance); None is the schedule's own, else 0.
+            network passes in every step but the last); when None the one that the schedule was made for, else "ancestral".
+        eta: for "ddim", from 0 (deterministic) to 1 (the posterior variance); when None the schedule's own, else 0.
         progress: show a progress bar (only ever on a terminal).
     """
     check_kinds(sample, denoiser=denoiser, schedule=schedule)
@@ -84,12 +84,12 @@ def sample(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Chain:
-    """A path to walk with one sampler: `start`, then `advance` once for every step.
+    """A path to follow with one sampler: `start`, then `advance` once for every step.
 
-    All that it depends on is the state x and which step and samples come next, so that it can be stopped between any two
-    steps and taken up again. Between steps of a sampler with memory the state is x and the last x̂_0, [n, 2, *shape].
-    Noise of a step is named by the grid index where it starts, so that a path's samples do not depend on what else is drawn;
-    ``paired`` names it by the number of the step, so that paths of as many steps have all their noise in common.
+    It depends only on the state x and on the next step and samples, so it can be stopped between any two steps and resumed.
+    Between steps of a sampler with memory the state is x and the last x̂_0, [n, 2, *shape]. The noise of a step is keyed by
+    the grid index where it starts, so that a path's samples do not depend on what else is drawn; ``paired`` keys it by the
+    number of the step, so that paths with the same number of steps share all their noise.
     """
 
     denoiser: Denoiser
@@ -112,7 +112,7 @@ class Chain:
         sampler: Sampler | None = None,
         eta: float | None = None,
     ) -> Chain:
-        """Check the request and settle the options; see `sample`."""
+        """Check the request and resolve the options; see `sample`."""
         chosen = schedule.sampler if sampler is None else sampler
         if eta is None:
             eta = schedule.eta if chosen == schedule.sampler else 0.0
@@ -127,7 +127,7 @@ class Chain:
         if rule.takes_variance:
             check_fitted(fitted, variance=options.variance)
         if denoiser.shape is None:
-            denoiser.shape = schedule.shape  # of the samples that chose it, once nothing else speaks against it
+            denoiser.shape = schedule.shape  # of the samples that chose it, once all checks have passed
         return cls(
             denoiser=denoiser,
             steps=steps,
@@ -140,7 +140,7 @@ class Chain:
 
     @property
     def rule(self) -> samplers.SamplerRule:
-        """The sampler's own file."""
+        """The sampler's rule."""
         return samplers.find(self.sampler)
 
     @property
@@ -164,7 +164,7 @@ class Chain:
         x, last = (state[:, 0], state[:, 1]) if step and rule.remembers else (state, None)
         pending = self.denoiser.begin(x, t, conditioning)
         origin, noise = step if self.paired else int(process.origin[t]), None
-        if s > 0 and self.is_random:  # made while the network runs, where it runs elsewhere
+        if s > 0 and self.is_random:  # drawn while the network runs, if on another device
             noise = self._noise("reverse", origin, first, len(x))
         prediction = pending()
         if s == 0:
@@ -193,7 +193,7 @@ class Chain:
         return torch.stack([x, prediction.x0_hat], dim=1) if rule.remembers else x
 
     def identity(self) -> dict[str, Any]:
-        """All that samples depend on besides the model, as JSON values."""
+        """Everything that samples depend on besides the model, as JSON values."""
         return {
             "process": self.denoiser.process.fingerprint,
             "steps": list(self.steps),

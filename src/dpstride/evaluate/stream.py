@@ -1,8 +1,8 @@
-"""Stage 7. Many samples, or features of them, drawn in a stream that any kill costs less than a minute of.
+"""Stage 7. Many samples, or features of them, drawn in a stream of which a kill loses less than a minute.
 
-For features, samples are never all in memory: each unit of them becomes features at once, and only the first few images
-are kept, to look at. A unit of a thousand steps takes minutes, so that its state is written down between steps too. Samples
-are named by their number, so more of them are the same ones and more, whoever computed which.
+For features, samples are never all in memory: each unit of them is turned into features at once, and only the first few
+images are kept, to look at. A unit of a thousand steps takes minutes, so its state is also saved between steps. Samples are
+identified by their number, so a larger set contains the smaller one, whoever computed which.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .unit_store import BROKEN, FORMAT, Unit, UnitStore, Update
 if TYPE_CHECKING:
     from ..denoiser import Denoiser
 
-STATE_SECONDS = 20.0  # between two writings of a unit's state; a unit's end is written by `Progress`
+STATE_SECONDS = 20.0  # between two saves of a unit's state; finished units are saved by `Progress`
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,14 @@ class ImageFeatures:
 
 @dataclass(frozen=True, eq=False)
 class Conditioning:
-    """One entry for each sample to draw, and what tells them from other ones; nothing for unconditional models."""
+    """One entry for each sample to draw, and their fingerprint; both None for unconditional models."""
 
     entries: Any = None
     fingerprint: str | None = None
 
     @classmethod
     def of(cls, data: Samples, count: int) -> Conditioning:
-        """Conditioning of ``data``, over and over, for ``count`` samples."""
+        """Conditioning of ``data``, repeated for ``count`` samples."""
         if data.conditioning is None:
             return cls()
         return cls(data.take(i % len(data) for i in range(count)).conditioning, data.fingerprint)
@@ -69,7 +69,7 @@ UNCONDITIONAL = Conditioning()
 
 
 class Walk(Protocol):
-    """A chain as streams see it: it can be stopped between any two steps and taken up again."""
+    """A chain as streams see it: it can be stopped between any two steps and resumed."""
 
     @property
     def denoiser(self) -> Denoiser:
@@ -86,7 +86,7 @@ class Walk(Protocol):
         """Their state after step number ``step``."""
 
     def identity(self) -> dict[str, Any]:
-        """All that its samples depend on besides the model, as JSON values."""
+        """Everything that its samples depend on besides the model, as JSON values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +94,9 @@ class Pictures:
     """Rules by which samples become images.
 
     Attributes:
-        keep: images to keep, the first ones.
-        decode: samples → images, None where they are that.
-        value_range: values of images that are black and white.
+        keep: number of images to keep, from the first.
+        decode: samples → images; None if samples are images.
+        value_range: image values of black and white.
     """
 
     keep: int = 64
@@ -119,10 +119,10 @@ def sample_stream(
     update: Update = lambda evaluations: None,
     overwrite: bool = False,
 ) -> None:
-    """Hand samples 0 … n − 1 of ``chain`` [n, *shape], float32, to ``write``, which puts them into ``path``.
+    """Pass samples 0 … n − 1 of ``chain`` [n, *shape], float32, to ``write``, which writes them to ``path``.
 
-    Until it has, what is drawn is kept in a folder beside ``path``. First the probes are passed, 33 evaluations. Helping
-    processes of a launch write nothing. What is kept there of other samples is refused, or with ``overwrite`` given up.
+    Until then, drawn samples are kept in a folder beside ``path``. The probes are run first, 33 evaluations. Helper
+    processes of a launch write nothing. Work on other samples in that folder is refused, or removed with ``overwrite``.
     """
     behaviour = behaviour_of(chain, conditioning, n, batch_size)
     identity = {"kind": "samples to keep", "conditioning": conditioning.fingerprint} | identity_of(chain) | behaviour
@@ -152,17 +152,17 @@ def sample_features(
     conditioning: Conditioning = UNCONDITIONAL,
     update: Update = lambda evaluations: None,
 ) -> ImageFeatures | None:
-    """Features of samples 0 … n − 1 of ``chain``, kept in ``path``; None in helping processes of a launch.
+    """Features of samples 0 … n − 1 of ``chain``, stored in ``path``; None in helper processes of a launch.
 
     Args:
         chain: from `Chain.along`, or another walk.
-        extractor: what gives the features.
-        n: number of samples; those that ``path`` holds already are not drawn again.
-        path: file to write, and to go on from.
+        extractor: the feature extractor.
+        n: number of samples; those already in ``path`` are not drawn again.
+        path: file to write, and to resume from.
         pictures: how samples become images.
         batch_size: samples per network pass.
         conditioning: one entry per sample.
-        update: told the network evaluations as they are made, for a progress bar.
+        update: called with the number of network evaluations as they are made, for a progress bar.
     """
     pictures = pictures or Pictures()
     behaviour = behaviour_of(chain, conditioning, n, batch_size)
@@ -171,7 +171,7 @@ def sample_features(
 
     def compute(unit: Unit) -> Arrays:
         x = walk(chain, unit, conditioning, store)
-        with store.alone:  # neither has said that threads may call it
+        with store.alone:  # neither is known to be thread-safe
             images = pictures.of(x)
             return {"features": extractor(images), "images": images[: max(0, pictures.keep - unit[0])].numpy()}
 
@@ -187,7 +187,7 @@ def image_features(
     batch_size: int = 64,
     update: Update = lambda images: None,
 ) -> ImageFeatures | None:
-    """Features of real uint8 ``images`` [n, C, H, W], kept in ``path`` as samples' are."""
+    """Features of real uint8 ``images`` [n, C, H, W], stored in ``path`` like those of samples."""
     digest = hashlib.sha256(f"{tuple(images.shape)}".encode())
     digest.update(images.contiguous().numpy().tobytes())
     identity = {
@@ -222,12 +222,12 @@ def identity_of_samples(
 
 
 def identity_of(chain: Walk) -> dict[str, Any]:
-    """All that samples depend on; reads every weight."""
+    """Everything that samples depend on; reads every weight."""
     return {"model": chain.denoiser.describe()} | chain.identity()
 
 
 def check_features(path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
-    """Refuse a file of other work, from its header alone; one that is not there, or damaged, is no matter yet."""
+    """Refuse a file of other work, from its header alone; a missing or damaged file is ignored here."""
     from safetensors import SafetensorError, safe_open
 
     there = None
@@ -239,7 +239,7 @@ def check_features(path: str | os.PathLike[str], identity: dict[str, Any]) -> No
 
 
 def load_features(path: str | os.PathLike[str]) -> ImageFeatures:
-    """Read what a finished stream left in ``path``."""
+    """Read the result of a finished stream from ``path``."""
     arrays, _ = _read(Path(path))
     return ImageFeatures(arrays["features"], arrays["images"])
 
@@ -252,7 +252,7 @@ def _store_of(chain: Walk, path: str | os.PathLike[str], identity: dict[str, Any
 def collect_features(
     store: UnitStore, n: int, size: int, compute: Callable[[Unit], Arrays], received: Callable[[Unit], object]
 ) -> ImageFeatures | None:
-    """Go on from the features that the file holds, if it is there; a file of other work is refused."""
+    """Resume from the features in the file, if it exists; a file of other work is refused."""
     done: dict[Unit, Arrays] = {}
     if current().main and (found := read_whole(store.path, _read)) is not None:
         arrays, header = found
@@ -267,13 +267,13 @@ def collect_features(
 
 
 def behaviour_of(chain: Walk, conditioning: Conditioning, n: int, batch_size: int) -> dict[str, Any]:
-    """The part of an identity that the probes give; what is wrong with them in one process ends the work of all."""
+    """The part of an identity that comes from the probes; an error there in one process ends the work of all."""
     with current().telling():
         return {"behaviour": probe_on_noise(chain.denoiser, conditioning.entries, n, batch_size).behaviour.to_dict()}
 
 
 def walk(chain: Walk, unit: Unit, conditioning: Conditioning, store: UnitStore) -> Tensor:
-    """The samples of a unit; its state is written down every so often and found again."""
+    """The samples of a unit; its state is saved regularly, and resumed from."""
     (first, count), condition, found = unit, conditioning.of_unit(unit), store.recall(unit)
     step, x = (0, chain.start(first, count)) if found is None else (found[0], found[1].to(chain.denoiser.device))
     store.update(step * count)
@@ -296,7 +296,7 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
         if header.get("format") != FORMAT or not {"features", "images"} <= arrays.keys():
             raise DamagedFileError(f"its format is {header.get('format')!r:.80}, not {FORMAT!r}")
         if not isinstance(json.loads(header.get("identity", "null")), dict):
-            raise DamagedFileError("it does not say what it holds")
+            raise DamagedFileError("it does not record its identity")
         if arrays["features"].ndim != 2 or arrays["features"].dtype.kind != "f":
             raise DamagedFileError(f"its features have shape {arrays['features'].shape}, not [images, numbers]")
     except (DamagedFileError, OSError, ValueError, RecursionError) as error:

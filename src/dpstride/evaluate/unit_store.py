@@ -1,6 +1,6 @@
-"""Stage 7. Units of samples, computed in threads and helping processes, and kept so that any kill costs less than a minute.
+"""Stage 7. Units of samples, computed in threads and helper processes, and stored so that a kill loses less than a minute.
 
-A unit of a thousand steps takes minutes, so that its state is written down between steps too, beside the finished units.
+A unit of a thousand steps takes minutes, so its state is also saved between steps, beside the finished units.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..runs.workers import current
 
 FORMAT = "dpstride-features-1"
 STATES = "state-*.safetensors"
-BROKEN = (KeyError, TypeError, ValueError, RecursionError)  # of a header that is none of ours
+BROKEN = (KeyError, TypeError, ValueError, RecursionError)  # raised by a header that dpstride did not write
 Unit = tuple[int, int]  # the first sample, and the number of them
 Update = Callable[[int], object]
 
@@ -32,8 +32,7 @@ Update = Callable[[int], object]
 class UnitStore:
     """One file of results, and beside it a folder with the finished units and the states of unfinished ones.
 
-    Units are computed ``at_once`` at a time, each in a thread, as `Workers.map` has it; when one fails, the others write down
-    where they are.
+    Units are computed ``at_once`` at a time, each in a thread (`Workers.map`); when one fails, the others save their states.
     """
 
     def __init__(
@@ -51,12 +50,12 @@ class UnitStore:
         self.alone, self.stopped = threading.Lock(), threading.Event()
 
     def update(self, items: int) -> None:
-        """Tell of progress, one thread after the other."""
+        """Report progress, one thread at a time."""
         with self.alone:
             self._update(items)
 
     def give_up_others(self) -> None:
-        """Remove what is kept of other work."""
+        """Remove stored results of other work."""
         try:
             Progress(self.folder, self.identity).close()
         except OtherWorkError:
@@ -71,15 +70,15 @@ class UnitStore:
         received: Callable[[Unit], object],
         write: Callable[[Arrays], None],
     ) -> Arrays | None:
-        """Compute what is missing of items 0 … n − 1 and write the whole; None in helping processes.
+        """Compute what is missing of items 0 … n − 1 and write the whole; None in helper processes.
 
         Args:
-            done: what there is already.
+            done: units that exist already.
             n: number of items.
             size: items per unit.
-            compute: the arrays of a unit, items first.
-            received: told of units that were done elsewhere.
-            write: writes the whole into the file.
+            compute: returns the arrays of a unit, items first.
+            received: called with units that were computed elsewhere.
+            write: writes the whole to the file.
         """
         workers = current()
         workers.agree(self.identity)
@@ -105,7 +104,7 @@ class UnitStore:
                 compute_own, units, self.at_once, self.stopped.set, hands_over=self.hands_over
             ):
                 progress.write(f"{unit[0]} {unit[1]}", arrays)
-                if self._state_of(unit).exists():  # minutes of work, which must not wait for the next writing
+                if self._state_of(unit).exists():  # minutes of work, which must not wait for the next flush
                     progress.flush()
                     self.forget(unit)
                 done[unit] = arrays
@@ -113,7 +112,7 @@ class UnitStore:
                     received(unit)
             result = _joined(done, n)
             write(result)
-            for state in self.folder.glob(STATES):  # of units that another batch size cut otherwise
+            for state in self.folder.glob(STATES):  # of units of another batch size
                 state.unlink()
             progress.remove()
         return result
@@ -121,13 +120,13 @@ class UnitStore:
     # --- the state of a unit between two steps
 
     def remember(self, unit: Unit, step: int, x: Tensor) -> None:
-        """Write down the state before ``step``, if there is a folder for it (not so on a helper's own machine)."""
+        """Save the state before ``step``, if the folder exists (it does not on a helper's own machine)."""
         if self.folder.is_dir():
             header = {"format": FORMAT, "identity": json.dumps(self.identity), "step": str(step)}
             write_arrays(self._state_of(unit), {"x": x.cpu().numpy()}, header)
 
     def recall(self, unit: Unit) -> tuple[int, Tensor] | None:
-        """The step to go on with, and its state."""
+        """The step to resume with, and its state."""
         path = self._state_of(unit)
         if not path.is_file():
             return None
@@ -139,7 +138,7 @@ class UnitStore:
         return None
 
     def forget(self, unit: Unit) -> None:
-        """The unit is finished, or its state is worth nothing."""
+        """Remove the state of a unit that is finished, or a state that cannot be used."""
         self._state_of(unit).unlink(missing_ok=True)
 
     def _state_of(self, unit: Unit) -> Path:
@@ -147,7 +146,7 @@ class UnitStore:
 
 
 def _joined(done: dict[Unit, Arrays], n: int) -> Arrays:
-    """The first n items of every array, in order; names too, which a file gives back in any order."""
+    """The first n items of every array, in order; names are sorted too, since files return them in any order."""
     order = sorted(done)
     return {name: np.concatenate([done[unit][name] for unit in order])[:n] for name in sorted(done[order[0]])}
 

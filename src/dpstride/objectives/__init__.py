@@ -1,7 +1,7 @@
-"""Stage 6. What a path may be best for: one file per objective, each of which gives `StepCosts` to the solver.
+"""Stage 6. Objectives that paths are optimised for: one file each, which gives `StepCosts` to the solver.
 
 denoiser, data → statistics → `elbo` costs → solution → schedules              the paper's objective, and the default
 denoiser → trajectory → `trajectory` costs → solution → schedules              for deterministic samplers
 statistics, trajectory → `mixed` costs → solution → schedules, or their front  for one path that serves both
-statistics → `continuous` costs → solution, again and again → schedule         for times between those of the grid
+statistics → `continuous` costs → solution, repeatedly → schedule              for times between those of the grid
 """

@@ -1,26 +1,27 @@
 """Stage 6. The objective for samples: divergence from the data, summed over a band of noise levels.
 
-At a noise level τ the data have the law q_τ, and the chain stopped at τ has p_τ. KL(q_τ ‖ p_τ) is at most B_τ, the prior and
-the divergences of the steps down to τ, where the step t > τ > s that crosses τ counts as t → τ. With weights dw_τ >= 0
+At a noise level τ the data have the distribution q_τ, and the chain stopped at τ has p_τ. KL(q_τ ‖ p_τ) is at most B_τ, the
+prior and the divergences of the steps down to τ, where the step t > τ > s that crosses τ counts as t → τ. With weights
+dw_τ >= 0
 
     Σ_τ B_τ dw_τ = constant + Σ_steps L_w(t, s),   L_w(t, s) = w_s L(t, s) + Σ_{s < τ < t} dw_τ L(t, τ),   w_0 = 0
 
-is a sum over steps again: exact dynamic programming, every budget, no network pass beyond `estimate`'s. With `posterior`
+is again a sum over steps: exact dynamic programming, every budget, no network pass beyond those of `estimate`. With `posterior`
 variance L(t, τ) = ½ M_t (u_τ − u_t), where u = 1/σ² and M_t = E Σ e², and summing by parts gives
 
     L_w(t, s) = ½ M_t (Φ_s − Φ_t),   Φ_s = Σ_{τ >= s} w_τ (u_τ − u_{τ+1}),   u_{T+1} = 0,   w_0 u_0 = 0
 
 the paper's cost with Φ in place of the signal-to-noise ratio, which the solver takes without a table.
 
-That sum does not know what a sampler forgets or repairs, and two numbers temper it. ``cap`` bounds an error by so many times
-the data's own variance: what an eps network makes of pure noise may be mere clipping, which later steps repair.
+That sum ignores errors that a sampler forgets or repairs, and two numbers moderate it. ``cap`` bounds an error by a multiple of
+the data's own variance: the error of an eps network at pure noise may be mere clipping, which later steps repair.
 ``evenness`` is a share:
 
     (1 − evenness) L_w(t, s) / C  +  evenness · K₀ ((t − s)/T)²
 
-where C is what the best path of K₀ = 8 steps costs, and 1/K₀ what even steps cost. Equal increments minimise a sum of
-squares, so all evenness gives even steps; both parts fall about as 1/K, so one share serves neighbouring budgets. `Band` and
-`band_costs` have neither unless asked; `DEFAULT`, which schedules for samples are made with, has both.
+where C is the cost of the best path of K₀ = 8 steps, and 1/K₀ that of even steps. Equal increments minimise a sum of
+squares, so evenness alone gives even steps; both parts fall about as 1/K, so one share serves neighbouring budgets. `Band` and
+`band_costs` have neither by default; `DEFAULT`, with which schedules for samples are made, has both.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ class Band:
     """The weight of noise levels: w(σ) = 0 below ``low``, σ^``exponent`` from there to ``high``, ``high``^``exponent`` above.
 
     σ = g/f over the data's standard deviation per dimension, so that one band serves images, latents, vectors and signals.
-    What lies below ``low`` is not paid for; what lies above ``high`` only as much as it shows at ``high``. An exponent of 0
-    with ``low`` = 0 is the ELBO without its decoder; 2 weighs a small error of the variance as the squared Wasserstein distance
-    does. Errors count as at most ``cap`` times the data's own variance; ``evenness`` is the share of even steps in the cost.
+    Levels below ``low`` do not count, and those above ``high`` count as much as ``high``. An exponent of 0 with ``low`` = 0 is
+    the ELBO without its decoder; 2 weighs a small error of the variance as the squared Wasserstein distance does. Errors count
+    as at most ``cap`` times the data's own variance; ``evenness`` is the share of even steps in the cost.
     """
 
     exponent: float = 1.3
@@ -92,7 +93,7 @@ class Band:
 
         if not self.cap > 0.0:
             raise ValueError(
-                f"cap must be a positive multiple of the data's variance, not {self.cap}. Leave it out for none."
+                f"cap must be a positive multiple of the data's variance, not {self.cap}. Leave it out for no cap."
             )
         if not 0.0 <= self.evenness < 1.0:
             raise ValueError(
@@ -101,10 +102,9 @@ class Band:
 
     @property
     def words(self) -> str:
-        """The band in a table."""
-        told = f"band {self.exponent:.3g}, {self.low:.3g}–{self.high:.3g}"
+        """The band as tables show it."""
         return (
-            told
+            f"band {self.exponent:.3g}, {self.low:.3g}–{self.high:.3g}"
             + (f", cap {self.cap:.3g}" if self.cap < math.inf else "")
             + (f", {self.evenness:.0%} even" if self.evenness else "")
         )
@@ -116,7 +116,7 @@ class Band:
         return np.asarray(found)
 
 
-DEFAULT = Band(cap=1.5, evenness=0.5)  # settled on training images: docs/beyond/samples.md
+DEFAULT = Band(cap=1.5, evenness=0.5)  # chosen on training images: docs/beyond/samples.md
 
 
 def relative_sigma(process: ForwardProcess, deviation: float) -> Array:
@@ -134,7 +134,7 @@ def band_levels(process: ForwardProcess, band: Band, deviation: float) -> Array:
     if math.isinf(band.high) and math.isinf(sigma[-1]) and band.exponent >= 2.0:
         raise ValueError(
             f"An exponent of {band.exponent} without an upper end of the band has no finite weight on this process, whose last "
-            "grid point is pure noise. Give the band an end, such as 10, or an exponent below 2."
+            "grid point is pure noise. Give the band an upper end, such as 10, or an exponent below 2."
         )
     weights = band.weights(sigma)[1:]
     snr = (process.f[1:] / process.g[1:]) ** 2
@@ -161,11 +161,11 @@ def band_costs(
         statistics: from `estimate`.
         exponent: p of the weight w(σ) = σ^p; see `Band`.
         band: (low, high), the noise levels that count, in standard deviations of the data.
-        variance: reverse variance of the divergences L(t, s), whatever variance samples; others than `posterior` make a table.
-        cap: count errors as at most so many times the data's own variance; for the `posterior` form.
-        evenness: share of even steps in the cost, from 0 to less than 1; then it is no longer in nats.
+        variance: reverse variance of the divergences L(t, s), whichever is used to sample; all but `posterior` need a table.
+        cap: largest error that counts, as a multiple of the data's own variance; for the `posterior` form.
+        evenness: share of even steps in the cost, from 0 to less than 1; above 0 the cost is no longer in nats.
 
-    Of paths with equal cost, such as those that differ below the band alone, the solver takes that with the smallest s first.
+    Of paths with equal cost, such as those that differ only below the band, the solver takes the one with the smallest s first.
     """
     check_kinds(band_costs, statistics=statistics)
     chosen = Band(exponent, *_ends(band), cap=cap, evenness=evenness)
@@ -204,12 +204,12 @@ def band_costs(
 
 @dataclass(frozen=True)
 class SamplesPlan:
-    """The wish for samples: which noise levels count, and what will draw the samples.
+    """Settings of schedules for samples: which noise levels count, and the sampler.
 
     Attributes:
         band: noise levels that count, and their weight.
-        sampler: sampler that schedules carry, used unless another is asked for.
-        eta: its noise, where it has such an option.
+        sampler: sampler recorded in schedules, used unless another is given.
+        eta: its noise option, if it has one.
     """
 
     band: Band = DEFAULT
@@ -221,7 +221,7 @@ class SamplesPlan:
 
     @classmethod
     def of(cls, band: Band | None, sampler: Sampler | None, eta: float | None) -> SamplesPlan:
-        """The plan with what is None left at its default."""
+        """The plan, with defaults in place of None."""
         return cls(band or DEFAULT, sampler or DEFAULT_ODE_SAMPLER, 0.0 if eta is None else eta)
 
     def costs(
@@ -229,7 +229,7 @@ class SamplesPlan:
     ) -> StepCosts:
         """Return `band_costs` whose schedules carry sampler, eta and ``variance``, and have the ELBO's bits/dim as well.
 
-        The variance of ancestral steps matters as much as the path: left out, it is the one that maximises the ELBO.
+        The variance of ancestral steps matters as much as the path; when None, it is the one that maximises the ELBO.
         """
         likelihood = elbo_costs(statistics, variance or SAMPLES_VARIANCE, decoder)
         costs = costs_over(self.band, statistics)
@@ -243,13 +243,13 @@ class SamplesPlan:
 
 
 def costs_over(band: Band, statistics: Statistics) -> StepCosts:
-    """Return `band_costs` of a band as a value."""
+    """Return `band_costs` of a `Band`."""
     ends = (band.low, band.high)
     return band_costs(statistics, band.exponent, ends, cap=band.cap, evenness=band.evenness)
 
 
 def mixed_with_evenness(costs: Lines | Array, share: float) -> Array:
-    """Costs and evenness of steps as one table; see the head of this file."""
+    """Costs and evenness of steps as one table; see the docstring of this module."""
     from ..solver import solve
 
     L = costs.table() if isinstance(costs, Lines) else costs
@@ -275,17 +275,18 @@ def weighted_table(L: Array, weights: Array) -> Array:
 
 
 def data_deviation(statistics: Statistics) -> float:
-    """The data's standard deviation per dimension (root mean square over dimensions); of older files their root mean square."""
+    """The data's standard deviation per dimension (root mean square over dimensions); its root mean square for older files."""
     kept = statistics.data.get("deviation")
     if kept is not None and kept <= 0.0:
         raise ValueError(
-            "All samples of the data are the same, so noise has no standard deviation to be measured by. Give data that vary."
+            "All samples of the data are the same, so noise levels cannot be measured in their standard deviation. Give data "
+            "that vary."
         )
     if kept is not None:
         return float(kept)
     warnings.warn(
         "These statistics do not hold the data's standard deviation (they are of version 0.1, or of a single sample), so noise "
-        "levels are measured by the data's root mean square instead. Estimate again to have them measured rightly.",
+        "levels are measured by the data's root mean square instead. Estimate again for exact noise levels.",
         stacklevel=3,
     )
     return math.sqrt(float(statistics.data_square.mean()) / statistics.dims)

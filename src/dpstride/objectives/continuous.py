@@ -1,10 +1,10 @@
 """Stage 6. From the best path on a grid to the best path in continuous time, for processes whose f and g are functions.
 
 Costs between any two times come from interpolated statistics: ln E Σ e² and the decoder's cost are monotone cubics in the
-coordinate of `statistics.coordinate`, and everything else in a step's cost is f and g themselves. Around every time of
-the path a few more are placed, the exact solver chooses among all of them, and when it stays where it is the spacing is
-halved. The path so far is always among the candidates, so no round makes it worse, and each is the exact optimum of its own
-grid.
+coordinate of `statistics.coordinate`, and everything else in a step's cost depends on f and g alone. A few more times are
+placed around every time of the path, the exact solver chooses among all of them, and when the path no longer changes the
+spacing is halved. The path so far is always among the candidates, so no round makes it worse, and each round finds the exact
+optimum of its own grid.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ FINEST = 2.0**-12  # of a grid step
 
 @dataclass(frozen=True, eq=False)
 class ContinuousCosts:
-    """Costs of steps between any two times that lie between those of a grid; make it with `continuous_costs`."""
+    """Costs of steps between any two times in the range of a grid; make it with `continuous_costs`."""
 
     grid: StepCosts
     log_squared_error: Any = field(repr=False)  # u → ln E Σ e²
     decoder_nats: Any = field(repr=False)  # u → L(t, 0)
     log_decoder_variance: Any = field(repr=False)  # u → ln σ_0², None unless it is fitted
-    data_square: float  # E Σ x_0²; infinite for an eps network, whose x̂_0 does not settle at the far noise end
+    data_square: float  # E Σ x_0²; infinite for an eps network, whose x̂_0 does not converge at the far noise end
 
     def process(self, times: Array) -> ForwardProcess:
         """The same f and g at these times, ascending from 0."""
@@ -80,13 +80,13 @@ class ContinuousCosts:
             options=self.grid.options,
             fitted=fitted,
             provenance=self.grid.provenance,
-            prior=lambda t: self.grid.prior_nats,  # every path starts where those of the grid do
+            prior=lambda t: self.grid.prior_nats,  # every path starts where paths on the grid do
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """A path in continuous time, and its cost by the same interpolated statistics beside that of the grid's path."""
+    """A path in continuous time, with its cost and that of the grid's path by the same interpolated statistics."""
 
     schedule: Schedule
     cost_nats: float
@@ -110,7 +110,7 @@ def continuous_costs(
     grid = elbo_costs(statistics, variance, decoder)
     if variances.find(grid.options["variance"]).learned or decoders.find(decoder).couples:
         raise ValueError(
-            "Continuous refinement knows the variances 'posterior', 'upper' and 'optimal' and the decoders 'upper' and "
+            "Continuous refinement supports the variances 'posterior', 'upper' and 'optimal' and the decoders 'upper' and "
             f"'optimal', not {grid.options['variance']!r} with {decoder!r}."
         )
     data_square = math.inf if predicts_of(statistics) == "eps" else float(statistics.data_square.mean())
@@ -126,7 +126,7 @@ def continuous_costs(
 
 
 def refine_path(costs: ContinuousCosts, path: Sequence[int]) -> Refined:
-    """The best times near the ``path`` of the grid, as many of them, from T to 0."""
+    """The best times near those of the grid's ``path``, the same number of them, from T to 0."""
     grid_times, K = costs.grid.process.times, len(path) - 1
     at = np.array(path[::-1], dtype=np.float64)  # fractional grid indices, ascending
     T = float(costs.grid.process.T)
@@ -154,7 +154,7 @@ def refine_schedule(
 ) -> Refined:
     """The best times of ``budget`` steps in continuous time, from the best path on the grid of ``statistics``.
 
-    Its schedule is on a process of its own, so the model goes there: ``denoiser.on_grid(refined.schedule.process)``.
+    Its schedule has a process of its own; move the model there with ``denoiser.on_grid(refined.schedule.process)``.
     """
     check_kinds(refine_schedule, statistics=statistics)
     costs = continuous_costs(statistics, variance, decoder)

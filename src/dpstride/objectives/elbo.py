@@ -1,6 +1,6 @@
 """Stage 6. The evidence lower bound as a sum of step costs (Eq. 16 and 17 of the paper, errata applied).
 
-For 0 < s < t the cost is the KL divergence between q(x_s given x_t, x_0) and p(x_s given x_t). Both have the same mean
+For 0 < s < t the cost is the KL divergence between q(x_s given x_t, x_0) and p(x_s given x_t). Their means have the same
 formula, in x_0 and in x̂_0, so with e = x_0 − x̂_0, Δ = snr_s − snr_t and δ = ln(g_t²/g_s²) it depends on the network
 only through statistics of t: one pass per t fills a whole row. For s = 0 it is the decoder's −ln p(x_0 given x_t).
 """
@@ -26,11 +26,11 @@ def elbo_costs(
     fitted: Fitted | None = None,
     cdf: Cdf = DEFAULT_CDF,
 ) -> StepCosts:
-    """The table L[t, s] of negative ELBO terms in nats, [T + 1, T + 1]; lines on grids of over 8,192 steps where they are.
+    """The table L[t, s] of negative ELBO terms in nats, [T + 1, T + 1]; on grids of over 8,192 steps as lines where possible.
 
     Args:
         statistics: from `estimate`.
-        variance: reverse variance of steps that end above 0; None is what the model was trained with.
+        variance: reverse variance of steps that end above 0; the one that the model was trained with when None.
         decoder: variance of the last step; see method.md, "s = 0, the decoder".
         fitted: numbers fitted on other data (``StepCosts.fitted`` or ``Schedule.fitted``), to score them on these
             statistics; by default `optimal` options are fitted here.
@@ -61,13 +61,13 @@ def elbo_costs(
 
 
 def heldout_costs(heldout: Statistics, options: CostOptions, fitted: Fitted) -> StepCosts:
-    """The table of other data than those that chose the paths, with the options and fitted numbers of these."""
+    """Costs on held-out data, with the options and fitted numbers of the choosing data."""
     known = fitted if fitted_numbers(options) else None
     return elbo_costs(heldout, options.variance, options.decoder, known, cdf=options.cdf)
 
 
 def provenance_of(statistics: Statistics) -> dict[str, Any]:
-    """Return where costs from these statistics come from, as schedules record it."""
+    """The provenance of costs from these statistics, as schedules record it."""
     return {
         "model": statistics.model,
         "data": statistics.data,
@@ -86,12 +86,12 @@ def check_options(
     decoder: Any = DEFAULT_DECODER,
     cdf: Any = DEFAULT_CDF,
 ) -> CostOptions:
-    """The options as they will be recorded, or a clear error; ``model_variance`` is what the model was trained with."""
+    """The options as they are recorded, or a clear error; ``model_variance`` is the one that the model was trained with."""
     options = CostOptions(model_variance if variance is None else variance, decoder, cdf)
     if variances.find(options.variance).learned and model_variance != LEARNED_RANGE:
         *others, last = (repr(name) for name in VARIANCES if not variances.find(name).learned)
         raise ValueError(
-            f"variance={options.variance!r} was asked of a model without a learned variance (it has {model_variance!r}). Use "
+            f"variance={options.variance!r} needs a model with a learned variance, but this one has {model_variance!r}. Use "
             f"{', '.join(others)} or {last}."
         )
     decoders.find(options.decoder).check(process)

@@ -1,8 +1,8 @@
-"""Stage 6. One engine for what steps, decoders and the prior cost: all samples, every unit of them, any weighting of units.
+"""Stage 6. One engine for the costs of steps, decoders and the prior: of all samples, by unit, and for any weights of units.
 
-A unit is a sample where statistics keep everything that the options need for each, else a block of samples. The table of the
-ELBO is that of all samples alike; standard errors come from totals of paths by unit, replicates of a table (`adaptive`) and
-smaller experiments (`evaluate.ablation`) from other weights of the units.
+A unit is a sample if statistics store everything that the options need for each sample, else a block of samples. The table of
+the ELBO weights all samples equally; standard errors come from totals of paths by unit, and replicates of a table (`adaptive`)
+and smaller experiments (`evaluate.ablation`) from other weights of the units.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..statistics.decoder import gaussian_nats
 from ..variances import Errors, Steps
 from ..variances.fractions import fraction_blocks, fraction_blocks_at, fraction_means
 
-FINE = 8192  # steps of a grid above which its table, 0.5 GB, is done without if it can be
+FINE = 8192  # steps of a grid above which its table, 0.5 GB, is avoided if possible
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Path = Sequence[int] | Indices
@@ -47,7 +47,7 @@ class Units:
 
     @cached_property
     def sizes(self) -> Array:
-        """Number of samples in each."""
+        """Number of samples in each unit."""
         return np.bincount(self._block).astype(np.float64)
 
     @cached_property
@@ -57,7 +57,7 @@ class Units:
 
     @cached_property
     def dims(self) -> Any:
-        """Elements of a sample that count in each unit; one number where all do."""
+        """Number of elements of a sample that count, by unit; a single number if all elements count."""
         return (
             self.statistics.predicted
             if self.by_sample and self.statistics.predicted is not None
@@ -70,9 +70,9 @@ class Units:
         return self.dims / self.statistics.dims
 
     def balanced(self, weights: Array) -> Array:
-        """``weights`` [units, …] on a scale where as many elements count as in the mean of all samples.
+        """``weights`` [units, …] scaled so that as many elements count as in the mean of all samples.
 
-        Means with them, of costs and of errors, are then per element those of the units that have weight.
+        Weighted means of costs and errors are then, per element, those of the units that have weight.
         """
         return weights if self.statistics.predicted is None else weights / (self.dims_ratio @ weights)
 
@@ -85,7 +85,7 @@ class Units:
 
 
 class ElboEngine:
-    """Costs in nats from statistics, with numbers that were fitted elsewhere or, by default, are fitted on them."""
+    """Costs in nats from statistics, with numbers fitted elsewhere or, by default, on these statistics."""
 
     def __init__(self, statistics: Statistics, options: CostOptions, fitted: Fitted | None = None) -> None:
         self.statistics, self.options = statistics, options
@@ -97,7 +97,7 @@ class ElboEngine:
 
     @property
     def fits(self) -> list[Fit]:
-        """Numbers that the options need fitted."""
+        """The fits that the options need."""
         return [part.fit for part in (self.variance, self.decoder) if part.fit is not None]
 
     def _fit(self) -> Fitted:
@@ -107,7 +107,7 @@ class ElboEngine:
     # --- all samples -----------------------------------------------------------------------------------------------------
 
     def table(self) -> tuple[Array, Array | None]:
-        """L[t, s], and where the last two steps are one ``pairs[t2, t1]``, with column 0 of L infinite."""
+        """L[t, s]; if the last two steps have a joint cost, also ``pairs[t2, t1]``, with column 0 of L infinite."""
         T = self.process.T
         L = np.full((T + 1, T + 1), np.inf)
         for t in range(2, T + 1):
@@ -118,7 +118,7 @@ class ElboEngine:
         return L, None
 
     def lines(self) -> Lines | None:
-        """The costs of a fine grid without a table, where they are lines; None for others, and for grids that are not fine."""
+        """The costs of a fine grid as lines, without a table; None if they are no lines or the grid is not fine."""
         T = self.process.T
         if not (self.variance.in_lines and T > FINE) or self.decoder.couples:
             return None
@@ -193,7 +193,7 @@ class ElboEngine:
     def step_deviations(self, units: Units, t: int, s: Indices) -> Array:
         """Costs by block of steps from t to each s > 0, less their mean per element, with a learned variance: [steps, blocks].
 
-        Blocks are kept to three digits, which is plenty for differences between them and too little for a table.
+        Blocks are stored to three digits, which is enough for differences between them but not for a table.
         """
         assert self.statistics.fraction_sum is not None
         fraction = units.means(self.statistics.fraction_sum[t])[:, None]
@@ -241,8 +241,8 @@ class ElboEngine:
         """Total of each path for each unit, [paths, units] in nats, and the samples in each unit.
 
         The same numbers as sums of `unit_terms`, for thousands of paths at once. The same images are used at every t, so the
-        terms of a path are correlated: its standard error is that of these totals, never a sum of variances. Where units count
-        different numbers of elements, totals are those at equal numbers: less what more elements cost on average.
+        terms of a path are correlated: its standard error is that of these totals, never a sum of variances. If units count
+        different numbers of elements, totals are adjusted to equal numbers, by the average cost of the elements.
         """
         arrays = [np.asarray(path) for path in paths]
         units = self._units_of(arrays)
@@ -254,7 +254,7 @@ class ElboEngine:
         return totals - (totals @ units.shares)[:, None] * (units.dims_ratio - 1.0), units.sizes
 
     def _units_of(self, paths: Sequence[Path]) -> Units:
-        """Samples where everything that these paths need is kept for each, else blocks."""
+        """Single samples if everything that these paths need is stored for each, else blocks."""
         kept = not self.discretised or all(self.decoder.is_upper(self.process, int(path[-2])) for path in paths)
         return Units(self.statistics, kept and not self.variance.learned)
 
@@ -274,7 +274,7 @@ class ElboEngine:
         return sums
 
     def _shared_sums(self, units: Units, paths: list[Indices]) -> Array:
-        """The same by way of the different steps that occur, each computed once."""
+        """The same, with each distinct step computed once."""
         from scipy.sparse import csc_array
 
         T1 = self.process.T + 1

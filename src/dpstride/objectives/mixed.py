@@ -1,10 +1,10 @@
 """Stage 6. One path for likelihood and for samples: bits/dim plus λ times the trajectory cost.
 
-Both objectives are sums over steps, so their weighted sum is one, and the solver's path is the exact best of
+Both objectives are sums over steps, so their weighted sum is one, and the solver's path exactly minimises
 
     bpd(path) + λ · cost(path),
 
-bits/dim of the negative ELBO and the trajectory cost, about the mean square distance per dimension from the teacher's end
+the bits/dim of the negative ELBO and the trajectory cost, about the mean square distance per dimension from the teacher's end
 points (see `trajectory`). Every such path lies on the lower convex hull of all paths' (bpd, cost), and every corner of the
 hull is the best for some λ, so bisecting λ finds them all: `solver.front`.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..options import DEFAULT_DECODER, Decoder, Variance
+from ..options import DEFAULT_DECODER, DEFAULT_ODE_SAMPLER, Decoder, Variance
 from ..schedule import ScheduleSet
 from ..solver import solve
 from ..solver.front import corners
@@ -38,7 +38,7 @@ def mixed_costs(elbo: StepCosts, trajectory: StepCosts, weight: float, elbo_weig
     if trajectory.triples is not None:
         raise ValueError(
             "The mixed objective takes the trajectory cost of a sampler without memory: with memory it depends on two steps, "
-            "and the ELBO on one."
+            f"and the ELBO on one. Use trajectory_costs with sampler={DEFAULT_ODE_SAMPLER!r}."
         )
     if elbo.process.fingerprint != trajectory.process.fingerprint:
         raise ValueError(
@@ -87,7 +87,7 @@ def mixed_schedules(
 ) -> ScheduleSet:
     """The best schedule of every budget for bits/dim + ``weight`` · trajectory cost; their bpd is that of the ELBO alone.
 
-    ``provenance["trajectory_costs"]`` are the others, by budget. Both arguments must be of one grid.
+    ``provenance["trajectory_costs"]`` are their trajectory costs, by budget. Both arguments must have the same grid.
     """
     elbo = elbo_costs(statistics, variance, decoder)
     return best_schedules(mixed_costs(elbo, trajectory_costs(trajectory), weight), max_budget)
@@ -106,7 +106,7 @@ class TradeOffPoint:
 def trade_off(elbo: StepCosts, trajectory: StepCosts, budgets: Sequence[int]) -> dict[int, list[TradeOffPoint]]:
     """For each budget all paths that are the best for some λ, from the least bits/dim to the least trajectory cost.
 
-    They are the corners of the convex hull of what all paths reach; the Pareto front of all paths lies on or above it.
+    They are the corners of the convex hull of all paths' values; the Pareto front of all paths lies on or above it.
     """
     prior = elbo.bpd(0.0)
     unit = elbo.bpd(1.0) - prior

@@ -13,8 +13,8 @@ from .step_costs import StepCosts
 def best_schedules(costs: StepCosts, max_budget: int | None = None, progress: bool = False) -> ScheduleSet:
     """The best schedule of every budget that has a path of finite cost.
 
-    Costs that bits/dim do not tell are in the provenance, by budget: "costs" of an objective without bits/dim, and those of
-    the parts of a mixed one.
+    Costs other than bits/dim are in the provenance, by budget: "costs" of an objective without bits/dim, and those of the
+    parts of a mixed one.
     """
     solution = solve(costs, max_budget, progress)
     budgets = [int(budget) for budget in np.flatnonzero(np.isfinite(solution.costs))]

@@ -1,7 +1,7 @@
 """Stage 6. `StepCosts`: the cost of every step of a grid, whatever the objective behind it.
 
-One class for all objectives, because a path is chosen, scored, drawn and saved in the same way for each: the numbers, their
-unit in words, and how bits/dim and standard errors of a path come about where it has them.
+One class for all objectives, because a path is chosen, scored, plotted and saved in the same way for each: the numbers, their
+unit in words, and how bits/dim and standard errors of a path are computed, if it has any.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class StepCosts(TableOrLines):
 
     Attributes:
         process: the grid.
-        dims: number of data dimensions; where a model is given some elements, how many count in the mean of the samples.
-        table: ``L`` [T + 1, T + 1], infinite for s >= t; None where ``lines`` say it.
+        dims: number of data dimensions; for a model that is given some elements, how many count in the mean of the samples.
+        table: ``L`` [T + 1, T + 1], infinite for s >= t; None if there are ``lines``.
         lines: the costs of a fine grid, without a table.
-        pairs: ``pairs[t2, t1]`` is the cost of the last two steps t2 → t1 → 0 where they are one; then column 0 of L is not
-            used.
-        pairs_rule: why they are one, as a sentence with its remedy.
-        triples: ``triples[r, t, s]`` is the cost of t → s after r → t, for a sampler with memory; L is then that of the first
-            step of a path and of the last, which have none.
+        pairs: ``pairs[t2, t1]`` is the joint cost of the last two steps t2 → t1 → 0, if they have one; then column 0 of L is
+            not used.
+        pairs_rule: why they have a joint cost, as a sentence with its remedy.
+        triples: ``triples[r, t, s]`` is the cost of t → s after r → t, for a sampler with memory; L then holds the costs of
+            first and last steps, which have no memory.
         unit: the unit of a cost, in words.
         options: the options of the objective, as they are recorded with schedules.
         fitted: numbers fitted on the data behind the costs.
@@ -46,7 +46,7 @@ class StepCosts(TableOrLines):
         prior: t → nats of the prior term of a path from t, where the costs are nats of the negative ELBO.
         unit_terms: the terms of a path for every sample (or block of samples), and the sizes of these.
         unit_totals: the totals of many paths, from which standard errors come.
-        likelihood: the costs that give a path its bits/dim, where these are of another objective.
+        likelihood: the costs that give a path its bits/dim, if these are of another objective.
         parts: other costs of the same grid, recorded with every path by name.
     """
 
@@ -72,8 +72,8 @@ class StepCosts(TableOrLines):
             raise ValueError("Step costs are a table or lines: give one of the two.")
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name} {value}" for name, value in self.options.items())
-        return f"<StepCosts of {self.process.name}, T = {self.T}, {self.dims:.10g} dims, {self.unit}: {told}>"
+        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return f"<StepCosts of {self.process.name}, T = {self.T}, {self.dims:.10g} dims, {self.unit}: {options}>"
 
     @property
     def T(self) -> int:
@@ -101,7 +101,7 @@ class StepCosts(TableOrLines):
         return float(self.step_costs(path).sum())
 
     def schedule(self, path: Path, cost: float | None = None, stride: str = GIVEN) -> Schedule:
-        """A path as a `Schedule` with its predicted bits/dim and error; where it has none its cost is in the provenance."""
+        """A path as a `Schedule` with its predicted bits/dim and error; if it has none, its cost is in the provenance."""
         total = self.cost(path) if cost is None else cost
         return Schedule(
             process=self.process,
@@ -118,7 +118,7 @@ class StepCosts(TableOrLines):
         )
 
     def recorded(self, paths: Sequence[Path], costs: Sequence[float]) -> dict[str, list[float]]:
-        """Costs that bits/dim do not tell, of several paths, by the name under which schedules keep them."""
+        """Costs of several paths other than bits/dim, by the name under which schedules store them."""
         own = {} if self.prior is not None or self.parts else {"cost": list(costs)}
         return own | {f"{name}_cost": [part.cost(path) for path in paths] for name, part in self.parts.items()}
 
@@ -156,8 +156,8 @@ class StepCosts(TableOrLines):
     def _prior_nats(self, first_step: int | None) -> float:
         if self.prior is None:
             raise ValueError(
-                f"bits/dim are those of the ELBO's costs, but these costs are not nats ({self.unit}). Use cost(K), or solve "
-                "what elbo_costs returns."
+                f"bits/dim need the costs of the ELBO, but these costs are not nats ({self.unit}). Use cost(K), or solve the "
+                "result of elbo_costs."
             )
         return self.prior(self.T if first_step is None else first_step)
 

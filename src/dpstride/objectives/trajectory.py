@@ -1,16 +1,16 @@
 """Stage 6. A cost for deterministic samplers: what one step adds to the distance from a teacher's end point.
 
 A step t → s leaves the teacher's trajectory by d (see `statistics.trajectory`). Its cost is weight_s E|d|²/dims, where the
-weight says what becomes of the square of an error at s on its way to the end:
+weight is the factor by which the square of an error at s changes on its way to the end:
 
-* "measured" is what the trajectories say became of a jump's error (`Trajectory.amplification`, its logarithm interpolated in
-  ln σ; 1 at s = 0).
+* "measured" is the factor by which a jump's error changed on the trajectories (`Trajectory.amplification`, its logarithm
+  interpolated in ln σ; 1 at s = 0).
 * "gaussian" is a closed form. In coordinates z = x/f the flow is dz/dσ = ε, and for data N(μ, v I) an error at σ_s is
   multiplied by sqrt(v/(v + σ_s²)) on its way to clean data, exactly: v/(f_s² v + g_s²), with v the variance of the teacher's
-  end points. Images are not Gaussian: errors made at high noise grow more than this says, because they decide between modes.
+  end points. Images are not Gaussian: errors made at high noise grow more than predicted, because they decide between modes.
 
-Costs of several steps add, which is right for errors in unrelated directions: the square root of a path's cost is then the root
-mean square distance per dimension of its end points from the teacher's. Adding square roots instead bounds that distance
+Costs of several steps add, which is correct for errors in unrelated directions: the square root of a path's cost is then the
+root mean square distance per dimension of its end points from the teacher's. Adding square roots instead bounds that distance
 whatever the directions (triangle inequality), but the paths it chooses end farther from the teacher in most cases
 (docs/beyond/trajectory.md). The costs decompose, so the solver that minimises the ELBO minimises them, exactly, for every
 budget.
@@ -60,7 +60,8 @@ def trajectory_costs(
     if samplers.find(sampler).remembers:
         if trajectory.coarse.size < 3:
             raise ValueError(
-                "These trajectories were followed without triples (paired=0), which a sampler with memory needs."
+                "These trajectories were followed without triples (paired=0), which a sampler with memory needs. Follow the "
+                "teacher again with paired=128."
             )
         process, deviation = trajectory.coarse_process, deviation[np.ix_(trajectory.coarse, trajectory.coarse)]
         triples = trajectory.second
@@ -99,12 +100,12 @@ def trajectory_schedules(
 
 
 def propagation(process: ForwardProcess, trajectory: Trajectory, weight: str) -> Array:
-    """The factors by which E|d|² at each s becomes that at the end: [T+1]; 0 at T, which no step reaches."""
-    f, g = process.f[:-1], process.g[:-1]  # f > 0 below T, where alone it may vanish
+    """The factors from E|d|² at each s to that at the end: [T+1]; 0 at T, which no step reaches."""
+    f, g = process.f[:-1], process.g[:-1]  # f > 0 below T; only at T may it vanish
     match weight:
         case "flat":
             warnings.warn(
-                "weight='flat' counts errors as if none shrank, and will go; use 'measured'.",
+                "weight='flat' counts errors as if none shrank, and will be removed; use 'measured'.",
                 DeprecationWarning,
                 stacklevel=3,
             )

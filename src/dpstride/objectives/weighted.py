@@ -1,7 +1,7 @@
-"""Stage 6. Costs where units of the samples have other weights than in the mean of all: smaller experiments, replicates.
+"""Stage 6. Costs with other weights of the units than in the mean of all samples: smaller experiments, replicates.
 
-What statistics keep by block is too rough for a table, so there the table of all samples is moved by weighted deviations of the
-blocks from their mean.
+Statistics by block are too rough for a table, so where there are no others the table of all samples is shifted by weighted
+deviations of the blocks from their mean.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class UnitCosts:
         return np.array([self.decoder_at(t) for t in self.indices.tolist()])
 
     def decoder_at(self, t: int) -> Array:
-        """Cost of the last step from t of each unit, with the mean of all samples."""
+        """Cost of the last step from t of each unit, shifted to have the mean of all samples."""
         units = self.engine.decoder_units(self.units, t)
         return units if self.engine.decoder.is_upper(self.process, t) else self._with_mean(units, t)
 
@@ -47,7 +47,7 @@ class UnitCosts:
         return np.asarray(units + ratio * self.engine.decoder_nats(t) - ratio * (self.units.shares @ units))
 
     def refitted(self, mean_squared_error: Array) -> Fitted:
-        """The numbers that would be fitted where E Σ e²/dims is this at every grid index; else those of all samples."""
+        """The numbers fitted to this E Σ e²/dims by grid index; those of all samples if they need more than that."""
         numbers = {}
         for fit in self.engine.fits:
             found = fit.from_errors(mean_squared_error, self.engine.statistics.data_range)
@@ -62,9 +62,9 @@ class WeightedTables(UnitCosts):
         super().__init__(engine, units, np.arange(1, engine.process.T + 1))
 
     def table(self, weights: Array) -> tuple[Array, Array | None, Fitted]:
-        """L and pairs, as `ElboEngine.table` has them of all samples alike, and what is fitted there.
+        """L and pairs, as `ElboEngine.table` has them with equal weights, and the fitted numbers.
 
-        Where the last two steps are one, the decoder's cost is that of all samples.
+        If the last two steps have a joint cost, the decoder's cost is that of all samples.
         """
         engine, T, weights = self.engine, self.process.T, self.units.balanced(weights)
         squares = np.append(0.0, self.squared_error @ weights)

@@ -75,5 +75,5 @@ def _check_behaviour(where: object, there: Any, here: Any, remedy: str, *, of: S
         ) from None
     if (difference := found.difference(Behaviour.from_dict(here), of)) is not None:
         raise OtherWorkError(
-            f"{where} holds work of a {of.name} that behaves otherwise: {difference}. Undo that to go on. {remedy}"
+            f"{where} holds work of a {of.name} that behaves differently: {difference}. Undo that to go on. {remedy}"
         )

@@ -1,8 +1,8 @@
-"""Stage 3. Samplers: one file each, which says what a step needs and how x_s comes from x_t.
+"""Stage 3. Samplers: one file each, with the rule for x_s from x_t and what it needs.
 
 A step is a pure function of states and outputs, tensors or arrays alike. `dpstride.sample`, streams of samples,
-`DPStrideScheduler` and the trajectories behind the costs of deterministic samplers all call the same ones; what differs between
-them, where noise comes from and how a state is kept, is theirs. The last step, to clean data, is x̂_0 with every sampler.
+`DPStrideScheduler` and the trajectories behind the costs of deterministic samplers all call the same functions; they differ in
+where noise comes from and how a state is stored. The last step, to clean data, is x̂_0 with every sampler.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..process import ForwardProcess
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Move:
-    """One step t → s > 0 of a path, and all that a sampler may ask for.
+    """One step t → s > 0 of a path, and everything that a sampler may need for it.
 
     Attributes:
         process: the grid.
         t: index where the step starts.
         s: index where it ends.
-        before: index from which the step before started; None at the first step of a path.
+        before: index where the step before started; None at the first step of a path.
         x: x_t.
         x0_hat: x̂_0(x_t, t), clipped where the model clips.
-        towards: the x̂_0 that the direction of the step is taken from; None is ``x0_hat``.
+        towards: the x̂_0 that determines the direction of the step; ``x0_hat`` when None.
         last: x̂_0 of the step before; None at the first step of a path.
         variance: reverse variance of the step, a number or one per element.
         eta: 0 (deterministic) to 1 (the posterior variance).
@@ -47,12 +47,12 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class InDiffusers:
-    """The scheduler of diffusers that takes the same steps on the path of a discrete model.
+    """The diffusers scheduler that takes the same steps on the path of a discrete model.
 
     Attributes:
         scheduler: its class.
-        takes: the list that it is given, of training steps or of noise levels with the final 0.
-        settings: entries of its config that must not be those of another pipeline, as Python source.
+        takes: the list that it takes, of training steps or of noise levels with the final 0.
+        settings: entries of its config that must not come from another pipeline, as Python source.
     """
 
     scheduler: str
@@ -66,12 +66,12 @@ class SamplerRule:
 
     Attributes:
         words: its name in a sentence.
-        step: x_s without noise, and the variance of the noise to add to it; None for none.
-        takes_variance: ``Move.variance`` is read, so that the options and fitted numbers of a schedule count.
+        step: returns x_s without noise, and the variance of the noise to add to it or None.
+        takes_variance: ``Move.variance`` is read, so the options and fitted numbers of a schedule matter.
         takes_eta: ``Move.eta`` is read.
-        remembers: ``Move.before`` and ``Move.last`` are read, so that costs of its steps depend on the step before.
-        correct: x_s again, from the x_s of ``step`` and x̂_0 there: a second evaluation; None for samplers with one.
-        in_diffusers: where diffusers has it; with the posterior variance, and without ``eta``.
+        remembers: ``Move.before`` and ``Move.last`` are read, so the costs of its steps depend on the step before.
+        correct: returns x_s again, from the x_s of ``step`` and x̂_0 there, a second evaluation; None for samplers with one.
+        in_diffusers: its equivalent in diffusers, with the posterior variance and without ``eta``.
     """
 
     words: str
@@ -91,7 +91,7 @@ def find(name: str) -> SamplerRule:
 
 
 def check_eta(eta: float, name: str | None = None) -> None:
-    """Raise unless this sampler (any, if None) can have that eta."""
+    """Raise unless this sampler (any, if None) accepts that eta."""
     if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 <= eta <= 1.0:
         raise ValueError(f"eta must lie in [0, 1], not {eta!r}.")
     if eta and name is not None and not find(name).takes_eta:

@@ -26,7 +26,7 @@ def coefficients(process: ForwardProcess, t: Index, s: Index) -> tuple[Array, Ar
 
 
 def step(move: Move) -> tuple[Any, Any]:
-    """x̂_0 at the noise level of s, plus what is left of the noise in x_t."""
+    """x̂_0 at the noise level of s, plus the remaining noise of x_t."""
     f, g, t, s = move.process.f, move.process.g, move.t, move.s
     variance = move.eta**2 * float(move.process.posterior_variance(t, s))
     towards = move.x0_hat if move.towards is None else move.towards
@@ -39,7 +39,7 @@ RULE = SamplerRule(
     words="DDIM",
     step=step,
     takes_eta=True,
-    # Euler's steps are DDIM's; its first noise is that of x_T only with the "leading" spacing, whose timesteps a list replaces.
+    # Euler's steps are DDIM's; its first noise is that of x_T only with "leading" spacing, whose timesteps the list replaces.
     in_diffusers=InDiffusers(
         scheduler="EulerDiscreteScheduler",
         takes="sigmas",

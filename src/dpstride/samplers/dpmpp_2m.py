@@ -1,4 +1,4 @@
-"""DPM-Solver++ 2M (Lu et al. 2022, Algorithm 2): of second order from two x̂_0, deterministic; its first step is DDIM's."""
+"""DPM-Solver++ 2M (Lu et al. 2022, Algorithm 2): deterministic, of second order from two x̂_0; its first step is DDIM's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .ddim import Index
 def coefficients(process: ForwardProcess, r: Index | None, t: Index, s: Index) -> tuple[Any, Any, Any]:
     """(a, b, c) of x_s = a x_t + b x̂_0(t) + c (x̂_0(t) − x̂_0(r)), s > 0.
 
-    With λ = ln(f/g), c = b (λ_s − λ_t) / (2 (λ_t − λ_r)). There is no r at the first step, and none that counts where f_r is
-    0: c is 0 and the step is DDIM's.
+    With λ = ln(f/g), c = b (λ_s − λ_t) / (2 (λ_t − λ_r)). At the first step, which has no r, and where f_r = 0, c is 0 and the
+    step is DDIM's.
     """
     a, b = ddim.coefficients(process, t, s)
     if r is None:

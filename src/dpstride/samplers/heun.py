@@ -1,8 +1,8 @@
 """Heun's method (Karras et al. 2022, Algorithm 1 without churn): of second order from two evaluations in every step.
 
-It goes along straight coordinates z = x/h with level ℓ, where dz/dℓ has the noise as direction: h = f and ℓ = σ = g/f as
-in the paper, for a flow (f + g = 1) h = 1 and ℓ = g, as flow-match schedulers count. The trapezoidal rule from ℓ_t to ℓ_s then
-is DDIM's x_s and a multiple of the difference of the two x̂_0, so the last step, to clean data, takes one evaluation.
+It integrates z = x/h over a level ℓ in which paths of constant x̂_0 are straight: h = f and ℓ = σ = g/f as in the paper; for a
+flow (f + g = 1) h = 1 and ℓ = g, as in flow-match schedulers. The trapezoidal rule from ℓ_t to ℓ_s is then DDIM's x_s plus a
+multiple of the difference of the two x̂_0, so the last step, to clean data, takes one evaluation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def coefficient(process: ForwardProcess, t: int, s: int) -> float:
 
 
 def step(move: Move) -> tuple[Any, Any]:
-    """DDIM's x_s, where the second evaluation is; no noise."""
+    """DDIM's x_s, where the second evaluation takes place; no noise."""
     a, b = map(float, ddim.coefficients(move.process, move.t, move.s))
     return a * move.x + b * move.x0_hat, None
 

@@ -1,14 +1,14 @@
 """Stage 5. The least-cost path of every budget, by dynamic programming over the costs of steps.
 
-The stage knows nothing of diffusion: it takes numbers L[t, s] and returns paths T → … → 0. What the numbers mean stays in the
-costs it was given (`costs.Costs` says what it asks of them), which also turn a path into a Schedule. The kernels are in files
-beside this one, one per kind of costs:
+The stage knows nothing of diffusion: it takes numbers L[t, s] and returns paths T → … → 0. The meaning of the numbers stays
+with the costs (`costs.Costs` is their interface), which also turn a path into a Schedule. The kernels are in files beside this
+one, one per kind of costs:
 
     recurrence.py   any table
-    envelope.py     lines, whose table need not exist
-    second_order.py tables of triples, for samplers whose steps remember the one before
-    paths.py        the argmins all of them leave, read by Solution.path
-    compiled.py     how they are compiled, and the inner loop
+    envelope.py     lines, which need no table
+    second_order.py tables of triples, for samplers whose steps depend on the step before
+    paths.py        the argmins of all kernels, read by Solution.path
+    compiled.py     the vectorised inner loop of recurrence.py
     front.py        the trade-off between two costs, by solving for many weights
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Costs", "Lines", "Solution", "solve", "solve_lines"]
 
-PLAIN_UNIT = "nats, without the prior"  # of a plain array, unless its maker knows better
+PLAIN_UNIT = "nats, without the prior"  # assumed for a plain array
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Solution:
 
     @property
     def max_budget(self) -> int:
-        """The largest budget that was solved for."""
+        """The largest budget that was solved."""
         return len(self.costs) - 1
 
     @property
@@ -96,7 +96,7 @@ class Solution:
         if self.table is None:
             raise ValueError(
                 "bits/dim needs the prior and the number of dimensions, but solve() was given a plain array. "
-                "Use cost(K), or solve what elbo_costs returns."
+                "Use cost(K), or solve the result of elbo_costs."
             )
         return self.table.path_bpd(self.path(budget), cost)
 
@@ -104,7 +104,7 @@ class Solution:
         """The best path of K steps: K + 1 grid indices from T down to 0.
 
         Among paths of equal cost it is the one that goes to the smallest s at its first step, then at its second, and
-        so on: the path that argmin reads from the plain recurrence.
+        so on, as argmin finds it in the plain recurrence.
         """
         return self._paths.read(self._checked_budget(budget))
 
@@ -114,7 +114,7 @@ class Solution:
         if self.table is None:
             raise ValueError(
                 "A Schedule needs the grid's times and the options of the costs, but solve() was given a plain array. "
-                "Use path(K), or solve what elbo_costs returns."
+                "Use path(K), or solve the result of elbo_costs."
             )
         return self.table.schedule(path, self.cost(budget), stride=BEST)
 
@@ -132,9 +132,9 @@ class Solution:
     def _checked_budget(self, budget: int) -> int:
         K = whole_number(budget, "A budget must be a whole number of steps", -math.inf)
         if not 1 <= K <= self.max_budget:
-            reason = f"T = {self.T}" if self.max_budget == self.T else f"max_budget = {self.max_budget} was solved for"
+            reason = f"T = {self.T}" if self.max_budget == self.T else f"solved with max_budget = {self.max_budget}"
             raise ValueError(
-                f"A budget must lie between 1 and {self.max_budget} ({reason}), but {K} was asked for."
+                f"A budget must lie between 1 and {self.max_budget} ({reason}), not {K}."
                 + (" Solve again with a larger max_budget." if self.max_budget < K <= self.T else "")
             )
         if self._paths.first > K:
@@ -155,17 +155,16 @@ def solve(costs: Costs | Lines | ArrayLike, max_budget: int | None = None, progr
 
     Args:
         costs: `StepCosts` (of `elbo_costs`, `trajectory_costs`, …), `Lines`, or a plain array L [T+1, T+1], where L[t, s] is
-            the cost of the step t → s. A step
-            always goes down, so entries with s >= t play no part, whatever they hold; inf below the diagonal
+            the cost of the step t → s. A step always goes down, so entries with s >= t are ignored; inf below the diagonal
             forbids a step. With `pairs`, where pairs[t2, t1] is the cost of the last two steps
             t2 → t1 → 0 together, C[2, t2] = min over t1 of pairs[t2, t1] is the base case and L[t, 0] is not used. With
-            `triples`, where triples[r, t, s] is the cost of t → s after r → t, L is that of first and last steps. `Lines`
-            are solved without a table, in O(T log T) per budget.
+            `triples`, where triples[r, t, s] is the cost of t → s after r → t, L holds the costs of first and last steps.
+            `Lines` are solved without a table, in O(T log T) per budget.
         max_budget: the largest budget wanted, at most T; all T budgets if None.
         progress: show a progress bar if it takes long (only ever on a terminal).
 
-    Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads; only with
-    lines, whose sums are rounded otherwise, may either of two paths be returned that cost the same to rounding.
+    Ties go to the smallest s at every step, so the answer does not depend on the kernel or the number of threads. Only with
+    lines, whose sums are rounded differently, either of two paths may be returned whose costs are equal up to rounding.
     """
     table = costs if _has_meaning(costs) else None
     lines = costs if isinstance(costs, Lines) else None if table is None else table.lines
@@ -175,8 +174,8 @@ def solve(costs: Costs | Lines | ArrayLike, max_budget: int | None = None, progr
     first_s = 0 if pairs is None else 1
     if table is None and np.asarray(costs).dtype == object:
         raise ValueError(
-            f"solve takes costs of steps, not a {type(costs).__name__}. Give what elbo_costs(statistics) returns, Lines, or an "
-            "array L[t, s]."
+            f"solve takes costs of steps, not a {type(costs).__name__}. Give the result of elbo_costs(statistics), Lines, or "
+            "an array L[t, s]."
         )
     L = _checked_table(costs if table is None else table.L, "L", first_s)  # type: ignore[arg-type]
     T = L.shape[0] - 1
@@ -259,7 +258,7 @@ def _solution(costs: NDArray[np.float64], paths: StoredPaths | PairPaths, table:
 
 
 def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.float64]:
-    """The table as float64 in C order (itself if so already), with nothing that poisons a sum at first_s <= s < t."""
+    """The table as float64 in C order (without a copy if it is so), checked for values that poison sums at first_s <= s < t."""
     array = np.asarray(values)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         raise ValueError(
@@ -271,10 +270,10 @@ def _checked_table(values: ArrayLike, name: str, first_s: int) -> NDArray[np.flo
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold real numbers, but its dtype is {array.dtype}. Convert it to float64.")
     table = np.require(array, np.float64, ["C", "ALIGNED"]).view()
-    table.flags.writeable = False  # of this view only: kernels are compiled once, for tables that can not be written
+    table.flags.writeable = False  # of this view only: kernels are compiled once, for read-only tables
 
     # One pass without temporaries settles almost every table: min() passes on NaN and -inf wherever they are.
-    # -1.7e308 / T: with costs above it no sum of T of them overflows to -inf, which would meet inf and become NaN.
+    # -1.7e308 / T: with costs above it no sum of T of them overflows to -inf, which plus inf would be NaN.
     lowest_allowed = -1.7e308 / T
     if not table.min() >= lowest_allowed:
         for t in range(first_s + 1, T + 1):

@@ -1,4 +1,4 @@
-"""The kernel that is written in vectors: the inner loop of the min-plus product."""
+"""The vectorised kernel: the inner loop of the min-plus product."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ types: Any = numba.types
 ROWS = 4
 LANES = 4
 WIDTH = 2 * LANES
-STRETCH = 16  # values of s after which it is noted which minima fell: rarer is faster here and slower to search later
+STRETCH = 16  # values of s between records of which minima fell: more is faster here but slower to search later
 
 
 def threads() -> int:
@@ -35,7 +35,7 @@ def relax(typing: Any, L: Any, where: Any, C: Any, new: Any, origin: Any) -> Any
 
     `where` is (t, s, count, at, to); i < ROWS, j < WIDTH; rows past the end of L repeat its last row. Where new falls, `origin`
     at the same place becomes the start of the stretch of s, STRETCH long, in which it was first met. C, new and origin are
-    flat and apart.
+    flat and do not overlap.
     """
     index = types.intp
 
@@ -91,7 +91,7 @@ def relax(typing: Any, L: Any, where: Any, C: Any, new: Any, origin: Any) -> Any
             for place, register in zip(places, least, strict=True):
                 new_at, origin_at = vector_at(target, place), vector_at(origins, place, integers)
                 old, now = builder.load(new_at, align=8), builder.load(register)
-                # Read before anything is written, or LLVM makes a masked store of it, far slower on some processors.
+                # Read before anything is written, or LLVM emits a masked store, which is far slower on some processors.
                 origin = builder.select(builder.fcmp_ordered("<", now, old), here, builder.load(origin_at, align=8))
                 builder.store(now, new_at, align=8)
                 builder.store(origin, origin_at, align=8)

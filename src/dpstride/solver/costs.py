@@ -1,7 +1,7 @@
-"""The interface that `solve` takes: a table or lines, and the few words that a `Solution` needs about them.
+"""The interface of costs for `solve`: a table or lines, and the few facts that a `Solution` needs about them.
 
-The solver sees numbers only. Whoever makes them (`objectives.StepCosts`) says in what unit they are, what two last steps that
-belong together mean, and how a path becomes a schedule.
+The solver sees numbers only. Their source (`objectives.StepCosts`) says what their unit is, why two last steps may have a joint
+cost, and how a path becomes a schedule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Step costs that need no table, for grids of 100,000 points: [T + 1] numbers each, index 0 of them not read.
+    """Step costs that need no table, for grids of 100,000 points: [T + 1] numbers each, with index 0 unused.
 
         L[t, s] = ½ (levels[s] − levels[t]) weights[t] for 1 <= s < t,  L[t, 0] = last[t]
 
@@ -45,7 +45,7 @@ class Lines:
         return np.where(s > 0, inner, last[t])
 
     def table(self) -> Floats:
-        """The whole table L, 8 (T + 1)² bytes of it."""
+        """The whole table L, of 8 (T + 1)² bytes."""
         L = np.full((self.T + 1, self.T + 1), np.inf)
         for t in range(1, self.T + 1):
             L[t, :t] = self.costs(np.full(t, t), np.arange(t))
@@ -53,14 +53,14 @@ class Lines:
 
 
 class TableOrLines:
-    """Costs that are kept in one of the two forms."""
+    """Costs stored in one of the two forms."""
 
     table: Floats | None
     lines: Lines | None
 
     @cached_property
     def L(self) -> Floats:
-        """The table [T + 1, T + 1]; from lines it is made when first asked for."""
+        """The table [T + 1, T + 1]; computed from lines on first use."""
         if self.table is not None:
             return self.table
         assert self.lines is not None
@@ -68,7 +68,7 @@ class TableOrLines:
 
 
 class Costs(Protocol):
-    """Step costs with what they mean; ``L`` is not read where there are ``lines``."""
+    """Step costs and their meaning; ``L`` is not read if there are ``lines``."""
 
     @property
     def L(self) -> Floats:
@@ -76,19 +76,19 @@ class Costs(Protocol):
 
     @property
     def lines(self) -> Lines | None:
-        """The costs as lines, if they are."""
+        """The costs as lines, or None."""
 
     @property
     def pairs(self) -> Floats | None:
-        """[t2, t1]: the cost of the last two steps t2 → t1 → 0 where they are one; None where they are not."""
+        """[t2, t1]: the joint cost of the last two steps t2 → t1 → 0; None if each step has its own."""
 
     @property
     def triples(self) -> Floats | None:
-        """[r, t, s]: the cost of t → s after r → t, for steps with memory; None where they have none."""
+        """[r, t, s]: the cost of t → s after r → t, for steps with memory; None for steps without."""
 
     @property
     def pairs_rule(self) -> str:
-        """Why a path needs two steps, as a sentence with its remedy; read where there are ``pairs``."""
+        """Why a path needs two steps, as a sentence with its remedy; only read if there are ``pairs``."""
 
     @property
     def unit(self) -> str:
@@ -99,7 +99,7 @@ class Costs(Protocol):
         """True if a path has bits/dim."""
 
     def path_bpd(self, path: Sequence[int], cost: float | None = None) -> float:
-        """Bits/dim of a path; an error in the table's own words where it has none."""
+        """Bits/dim of a path; if there are none, an error in the table's own words."""
 
     def schedule(self, path: Sequence[int], cost: float | None = None, stride: str = ...) -> Any:
         """A path as a schedule."""

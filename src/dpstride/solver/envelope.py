@@ -77,7 +77,7 @@ def _cost(rows: Rows, t: int, s: int) -> float:
 
 @compiled
 def _add_line(rows: Rows, s: int, envelope: Envelope, count: int) -> int:
-    """The envelope with line s, whose slope is the least so far: how many lines it has."""
+    """Add line s, whose slope is the least so far, to the envelope; return its number of lines."""
     levels, C = rows.levels, rows.C
     lines, begins = envelope
     begin = -np.inf

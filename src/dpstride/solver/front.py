@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-MOST = 64  # corners per budget: a picture shows no more, and each costs one solution
+MOST = 64  # corners per budget: a figure shows no more, and each takes one solution
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def corners(
         costs: the two costs of a path.
     """
     found = {path: costs(path) for path in (best(1.0, 0.0), best(0.0, 1.0))}
-    # Among ties at an end, the path that is better in the other cost: a nearly vertical line picks it.
+    # Among ties at an end, bisection finds the path that is better in the other cost.
     (x0, y0), (x1, y1) = found.values() if len(found) == 2 else (next(iter(found.values())),) * 2
     work = [((x0, y0), (x1, y1))]
     while work and len(found) < MOST:

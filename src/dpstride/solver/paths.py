@@ -1,4 +1,4 @@
-"""Where every kernel leaves its argmins, and from where every path is read."""
+"""Storage for the argmins of every kernel, from which paths are read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Integers = NDArray[np.int64]
 
 
 class StoredPaths(NamedTuple):
-    """D[k, t], the first step of the best path of k steps from t, for k from `first` on; a tuple, which kernels take whole.
+    """D[k, t], the first step of the best path of k steps from t, for k from `first` on; a tuple, as kernels take it.
 
-    In blocks of WIDTH consecutive budgets, without the half where k > t: block b holds k = first + WIDTH·b + j for
+    It is stored in blocks of WIDTH consecutive budgets, without the half where k > t: block b holds k = first + WIDTH·b + j for
     t >= first + WIDTH·b, and D[k, t] is at starts[b] + WIDTH·t + j.
     """
 
@@ -34,7 +34,7 @@ class StoredPaths(NamedTuple):
         return cls(T, first, starts, np.zeros(sizes.sum(), np.uint16 if T < 2**16 else np.uint32))
 
     def at(self, k: Any, t: Any) -> Any:
-        """Where D[k, t] is; k or t may be an array."""
+        """Position of D[k, t]; k or t may be an array."""
         block, column = np.divmod(np.asarray(k) - self.first, WIDTH)
         return self.starts[block] + WIDTH * t + column
 
@@ -46,7 +46,7 @@ class StoredPaths(NamedTuple):
 
 @compiled
 def _read(paths: StoredPaths, budget: int) -> Integers:
-    """D followed from (T, budget), until D[first, t] has been read too."""
+    """Follow D from (T, budget), until D[first, t] has been read too."""
     path = np.empty(budget - paths.first + 2, np.int64)
     path[0] = paths.T
     for step in range(budget - paths.first + 1):

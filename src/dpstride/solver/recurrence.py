@@ -1,13 +1,13 @@
 """Any table: C[k, t] = min over s < t of C[k − 1, s] + L[t, s] for all k and t, as a blocked min-plus product.
 
-The order is t in tiles, ascending. For a tile, everything from s below it is a min-plus product of two finished
-panels, C[·, s] and L[t, s], done like a matrix product: WIDTH budgets × ROWS rows in registers while s runs, panels
-sized for the caches. What remains is the triangle of the tile itself. Only s < t and k − 1 <= s are visited, T³/6 sums
+Tiles of t are computed in ascending order. For a tile, everything from s below it is a min-plus product of two finished
+panels, C[·, s] and L[t, s], computed like a matrix product: WIDTH budgets × ROWS rows in registers while s runs, panels
+sized for the caches. Then the triangle of the tile itself is added. Only s < t and k − 1 <= s are visited, T³/6 sums
 in all. Every number is a minimum of the same sums C[k − 1, s] + L[t, s], each rounded once, so neither the order nor
 the number of threads can change a bit of it.
 
-C and D are stored in blocks of WIDTH consecutive budgets, without the infinite half (k > t). The product only notes in
-which stretch of STRETCH values of s the minimum was met first; the s itself is then found by comparing.
+C and D are stored in blocks of WIDTH consecutive budgets, without the infinite half (k > t). The product only records the
+stretch of STRETCH values of s in which the minimum was first met; s itself is then found by comparison.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 TILE = 64  # rows of t per tile; a multiple of ROWS
-PANEL = 128  # values of s per panel: 128 × WIDTH costs are a quarter of a first-level cache
+PANEL = 128  # values of s per panel: 128 × WIDTH costs are a quarter of an L1 cache
 DELAY = 2.0  # seconds after which a bar is worth showing
-GROUP = 16  # blocks of budgets that use one panel of L in turn, while it is in the second-level cache
+GROUP = 16  # blocks of budgets that use one panel of L in turn, while it is in the L2 cache
 
 
 class Part(NamedTuple):
-    """One tile of rows and one group of blocks of budgets, and what is known of its minima so far."""
+    """One tile of rows and one group of blocks of budgets, with its minima so far."""
 
     tile: int
     group: int
@@ -44,9 +44,9 @@ class Part(NamedTuple):
 def solve(
     L: Floats, base: Floats, last: int, paths: StoredPaths, workers: int | None = None, progress: bool = False
 ) -> Floats:
-    """C[k, T] for k from 0 to `last`, from C[first, t] = base[t]; D goes to `paths`.
+    """C[k, T] for k from 0 to `last`, from C[first, t] = base[t]; D is written to `paths`.
 
-    `progress` shows a bar where that takes more than a moment and there is a terminal.
+    `progress` shows a bar on a terminal if it takes more than a moment.
     """
     T, first = paths.T, paths.first
     C = np.full(len(paths.D), np.inf)
@@ -77,8 +77,8 @@ def solve(
                 fill(i, g)
                 bar.update(i + 1)
         else:
-            # A tile needs the tile of rows below it and the group of budgets below it. Sent to the threads by diagonals,
-            # both were sent before it, so waiting for them inside a thread can not lock up, and rarely waits.
+            # A tile needs the tile of rows below it and the group of budgets below it. Submitted by diagonals, both come
+            # before it, so waiting for them inside a thread cannot deadlock, and rarely takes long.
             with ThreadPoolExecutor(workers) as pool:
                 for i, g in order:
                     done[i, g] = pool.submit(fill, i, g)
@@ -109,7 +109,7 @@ def _relax_from_below(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> N
 
 @compiled
 def _finish_tile(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> None:
-    """C[k, t] and D[k, t] for the rows of one tile: the minimum in `new`, and what comes from s within the tile."""
+    """C[k, t] and D[k, t] for the rows of one tile: the minimum of `new` and of all s within the tile."""
     first, starts, D = paths.first, paths.starts, paths.D
     tile, group, new, origin = part
     tile_end = min(tile + TILE, L.shape[0])
@@ -134,5 +134,5 @@ def _finish_tile(L: Floats, C: Floats, paths: StoredPaths, part: Part) -> None:
                         elif b + 1 < len(starts):
                             next_at = starts[b + 1] + WIDTH * row
                             C[next_at], D[next_at] = new[found + j], s
-                # The row just finished is a source for the rest of its ROWS; what this does to itself is not used.
+                # The row just finished is a source for the rest of its ROWS; its effect on itself is not used.
                 relax(L, (t, row, 1, at, to), C, new, origin=origin)

@@ -1,4 +1,4 @@
-"""The recurrence for samplers with memory, whose step costs depend on where the step before came from.
+"""The recurrence for samplers with memory, whose step costs depend on where the step before started.
 
 The state is a pair (r, t), the last two points of the path:
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PairPaths:
-    """D[k, r, t], the step after r → t on the best way of k more steps; D[k, 0, T] is the first step of a path."""
+    """D[k, r, t], the step after r → t on the best path of k more steps; D[k, 0, T] is the first step of a path."""
 
     T: int
     first: int

@@ -1,7 +1,7 @@
-"""Stage 3. `Statistics`: what one network pass per t leaves behind, saved and loaded as safetensors.
+"""Stage 3. `Statistics`: the results of one network pass per t, saved and loaded as safetensors.
 
-Everything that any variance option and any decoder option will want is here, so that changing an option costs no
-network pass. Sums are over the dims dimensions of a sample, in nats where they are costs, always float64. Rows are grid
+Everything that any variance option and any decoder option needs is here, so that changing an option takes no network
+pass. Sums are over the dims dimensions of a sample, in nats where they are costs, always float64. Rows are grid
 indices t; row 0 is unused.
 """
 
@@ -27,8 +27,8 @@ from ..runs.storage import Arrays
 from .bins import MOMENTS, BinnedRows, EvenMesh, GradedMesh, chebyshev_nodes
 
 Array = npt.NDArray[np.float64]
-BLOCKS = 32  # groups of samples whose spread gives the standard error of what is too big to keep per sample
-BLOCK_NODES = 12  # where those groups are evaluated; a standard error needs three digits, not ten
+BLOCKS = 32  # groups of samples whose spread gives standard errors of quantities too large to store per sample
+BLOCK_NODES = 12  # at which these groups are evaluated; a standard error needs three digits, not ten
 _EVERYWHERE = np.zeros(0, dtype=bool)
 
 
@@ -89,12 +89,12 @@ class DataRange:
 class Statistics:
     """Monte Carlo statistics of a denoiser on data, at every grid index; see the fields.
 
-    Discretised data has the decoder fields; a learned-range model has the fraction fields; others are None. Rows where
-    the network did not run (``evaluated`` is False) were filled in from those where it did.
+    Decoder fields are for discretised data and fraction fields for learned-range models, else None. Rows where the
+    network did not run (``evaluated`` is False) were interpolated from those where it did.
     """
 
     process: ForwardProcess
-    dims: float  # elements of a sample that count, the mean over samples
+    dims: float  # number of elements of a sample that count, mean over samples
     data_range: DataRange
     seed: int
     model: dict[str, Any]  # Denoiser.describe()
@@ -109,12 +109,12 @@ class Statistics:
     fraction_blocks: Array | None = None  # [T+1, B, 2, J]  ln of the block's mean Σ exp(−φδ) and Σ e² exp(−φδ)
     learned_decoder: Array | None = None  # [T+1, J']  mean decoder cost with learned variance at J' values of δ
     learned_decoder_blocks: Array | None = None  # [T+1, B, J']
-    predicted: Array | None = None  # [N]  elements of each sample that a model predicts, where it is given the others
+    predicted: Array | None = None  # [N]  number of elements predicted in each sample, if the model is given the others
     evaluated: npt.NDArray[np.bool_] = field(
         default_factory=lambda: _EVERYWHERE
     )  # [T+1]  where the network ran; not at 0
     version: str = field(default=__version__)
-    behaviour: Behaviour | None = None  # by which `estimate` knows the model again; files of version 0.1.0 have none
+    behaviour: Behaviour | None = None  # by which `estimate` recognises the model; files of version 0.1.0 have none
 
     def __post_init__(self) -> None:
         if self.evaluated is _EVERYWHERE:
@@ -133,28 +133,28 @@ class Statistics:
 
     @property
     def block_of_sample(self) -> npt.NDArray[np.int64]:
-        """Block of each sample: contiguous, as equal as can be, whatever the batch size."""
+        """Block of each sample: contiguous, as equal in size as possible, independent of the batch size."""
         return block_of_sample(self.samples, self.skipped)
 
     @property
     def block_dims(self) -> Any:
-        """Elements of a sample that count in each block, the mean over its samples; one number where all count."""
+        """Mean number of elements of a sample that count, by block; a single number if all elements count."""
         if self.predicted is None:
             return self.dims
         return np.bincount(self.block_of_sample, self.predicted) / np.bincount(self.block_of_sample)
 
     @property
     def skipped(self) -> tuple[int, ...]:
-        """Samples of the data that were left out because the network gave NaN or infinity for them at some t."""
+        """Samples of the data that were left out because the network returned NaN or infinity for them at some t."""
         return tuple(self.data.get("skipped", ()))
 
     @property
     def skipped_note(self) -> str:
-        """Skipped samples in words: how many, of how many, and which."""
+        """Number and indices of the skipped samples, in words."""
         listed = ", ".join(map(str, self.skipped[:10])) + (", …" if len(self.skipped) > 10 else "")
         return (
-            f"{len(self.skipped)} of {self.samples + len(self.skipped)} samples were left out, for which the network gave "
-            f"NaN or infinity: {listed}."
+            f"{len(self.skipped)} of {self.samples + len(self.skipped)} samples were left out, for which the network "
+            f"returned NaN or infinity: {listed}."
         )
 
     @property
@@ -170,7 +170,7 @@ class Statistics:
         return np.asarray(self.squared_error.std(axis=1, ddof=1) / np.sqrt(self.samples) / self.dims)
 
     def check_process(self, process: ForwardProcess) -> None:
-        """Raise when these statistics belong to another process than ``process``."""
+        """Raise if these statistics belong to another process than ``process``."""
         if process.fingerprint != self.process.fingerprint:
             raise ValueError(
                 f"These statistics were estimated on the process {self.process.name!r} (T = {self.process.T}, "
@@ -178,7 +178,7 @@ class Statistics:
                 f"{process.fingerprint}). Estimate them again on this process."
             )
 
-    # --- where distributions are binned and nodes lie; estimate and costs must agree, so both ask here -----------------
+    # --- bins and nodes of distributions, in one place, because estimate and costs must agree --------------------------
 
     def residual_mesh(self, t: int) -> GradedMesh:
         """Bins of the residuals at t."""
@@ -201,11 +201,11 @@ class Statistics:
             return from_tensors(tensors, metadata)
 
 
-# --- layout shared by estimate (which fills) and costs (which read) ---------------------------------------------------
+# --- layout shared by estimate, which writes it, and costs, which read it ---------------------------------------------
 
 
 def block_of_sample(samples: int, skipped: Sequence[int] = ()) -> npt.NDArray[np.int64]:
-    """Block index of each of ``samples`` samples that are left after ``skipped`` ones; these move no other sample."""
+    """Block index of each of the ``samples`` left without the ``skipped`` ones; skipping moves no other sample."""
     total = samples + len(skipped)
     block = np.arange(total) * min(BLOCKS, total) // total
     return np.unique(np.delete(block, list(skipped)), return_inverse=True)[1]
@@ -220,7 +220,7 @@ def array_shapes(
     skipped: Sequence[int] = (),
     counted: bool = False,
 ) -> dict[str, tuple[int, ...]]:
-    """The plain arrays that statistics have, and their shapes; ``counted`` where a model is given some elements."""
+    """Names and shapes of the plain arrays of statistics; ``counted`` if the model is given some elements."""
     T, blocks = process.T, int(block_of_sample(samples, skipped)[-1]) + 1
     shapes: dict[str, tuple[int, ...]] = {"squared_error": (T + 1, samples), "data_square": (samples,)}
     if counted:
@@ -236,7 +236,7 @@ def array_shapes(
 
 
 def residual_mesh(process: ForwardProcess, data_range: DataRange, t: int) -> GradedMesh:
-    """Bins fine enough for the least decoder variance that any option uses at t."""
+    """Bins fine enough for the smallest decoder variance that any option uses at t."""
     least = data_range.half_bin / 16.0  # below this the optimal decoder has nothing to gain
     if t < process.T:
         least = min(least, float(np.sqrt(process.posterior_variance(t + 1, t))))
@@ -252,13 +252,13 @@ def decoder_log_sigma_range(process: ForwardProcess, data_range: DataRange, t: i
 
 
 def fraction_range(process: ForwardProcess, t: int) -> tuple[float, float]:
-    """Range of δ over what asks for it: ln(g_t²/g_s²) of steps to s, 0 < s < t, and the learned decoder's."""
+    """Range of δ that occurs at t: ln(g_t²/g_s²) of steps to s, 0 < s < t, and the learned decoder's."""
     steps = float(2.0 * np.log(process.g[t] / process.g[1]))
     return 0.0, max(steps, float(learned_decoder_delta(process, t)[0])) if t < process.T else steps
 
 
 def fraction_mesh(process: ForwardProcess, t: int) -> EvenMesh:
-    """Bins of φ so narrow that exp(−φδ) varies by at most e over one, for every δ of the row."""
+    """Bins of φ so narrow that exp(−φδ) varies by at most a factor e within one, for every δ of the row."""
     _, most = fraction_range(process, t)
     return EvenMesh(2.0 ** -max(0.0, np.ceil(np.log2(max(most, 1e-9)))))
 
@@ -280,7 +280,7 @@ def learned_decoder_size(process: ForwardProcess) -> int:
 
 
 def learned_decoder_nodes(process: ForwardProcess, t: int, size: int) -> Array:
-    """The δ at which the learned decoder is evaluated at t: every one that occurs if they are few, else Chebyshev's."""
+    """The δ at which the learned decoder is evaluated at t: all that occur if they are few, else Chebyshev nodes."""
     delta = learned_decoder_delta(process, t)
     return delta if delta.size <= size else chebyshev_nodes(0.0, float(delta[0]), size)
 
@@ -306,7 +306,7 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
     metadata = {
         "T": process.T,
         "process": process.facts,
-        "dims": None if counted else statistics.dims,  # which version 0.1 refuses
+        "dims": None if counted else statistics.dims,  # None, which version 0.1 refuses
         "data_range": statistics.data_range.describe(),
         "seed": statistics.seed,
         "model": statistics.model,
@@ -319,14 +319,14 @@ def to_tensors(statistics: Statistics) -> tuple[Arrays, dict[str, Any]]:
 
 
 def from_tensors(tensors: Arrays, metadata: dict[str, Any]) -> Statistics:
-    """Put together what `to_tensors` took apart; a missing or misshapen part raises KeyError or ValueError."""
+    """Statistics from what `to_tensors` returned; a missing or misshapen part raises KeyError or ValueError."""
     arrays: dict[str, Any] = {name: tensors[f"process.{name}"] for name in ARRAYS}
     process = ForwardProcess(**arrays, **metadata["process"])
     option = metadata["data_range"]
     data_range = DataRange.parse(tuple(option) if isinstance(option, list) else option)
     discretised, learned = data_range.levels is not None, metadata["model"]["variance"] == LEARNED_RANGE
     data = metadata["data"]
-    _shaped(tensors, "squared_error", (process.T + 1, data["samples"]))  # before anything of that size is made
+    _shaped(tensors, "squared_error", (process.T + 1, data["samples"]))  # before anything of that size is allocated
     counted, skipped = metadata["dims"] is None, data.get("skipped", ())
     shapes = array_shapes(process, data["samples"], discretised, learned, skipped=skipped, counted=counted)
     fields: dict[str, Any] = {name: _shaped(tensors, name, shape) for name, shape in shapes.items()}

@@ -1,19 +1,19 @@
-"""Stage 3. Which axis of an array is which: what is taken for samples and for channels, said where it might be otherwise."""
+"""Stage 3. Which axes of an array are samples and channels, with a warning where the shape is ambiguous."""
 
 from __future__ import annotations
 
 import warnings
 
-CHANNELS, LEAST_SIDE = (1, 3, 4), 8  # of images: how many channels, and the least side of what is surely one
+CHANNELS, LEAST_SIDE = (1, 3, 4), 8  # of images: numbers of channels, and the smallest side of an unmistakable image
 
 
 def has_channels_last(shape: tuple[int, ...]) -> bool:
-    """Return whether images of ``shape`` [N, …] are taken to have channels last, which only their last axis looks like."""
+    """Return whether images of ``shape`` [N, …] are read with channels last: only the last axis looks like channels."""
     return shape[-1] in CHANNELS and shape[1] not in CHANNELS
 
 
 def warn_about_channels(shape: tuple[int, ...]) -> None:
-    """Say how images of ``shape`` [N, …] were read, where they could as well be read otherwise: small ones mostly."""
+    """Warn how images of ``shape`` [N, …] were read, if they could be read either way; mostly small images."""
     count, second, third, last = shape
     if last not in CHANNELS:  # channels first, as is usual
         return
@@ -28,7 +28,7 @@ def warn_about_channels(shape: tuple[int, ...]) -> None:
     channels, height, width = taken
     how = "save them channels first"
     if names[1] == "first":
-        how = "hand them over as they are: from a function (package.module:function), or in Python as an array"
+        how = "pass them unchanged: from a function (package.module:function), or in Python as an array"
     warnings.warn(
         f"Data of shape {shape} were read with channels {names[0]}: {count:,} images with {channels} channels of {height} × "
         f"{width}. If channels are {names[1]}, {how}.",
@@ -43,7 +43,7 @@ def _squareness(reading: tuple[int, int, int]) -> float:
 
 
 def warn_about_one_image(shape: tuple[int, ...], discretised: bool) -> None:
-    """Say what was taken for samples where the whole looks like one image, grey or with its channels first or last."""
+    """Warn how an array was read if it looks like a single image, grey or with channels first or last."""
     first, *middle, last = shape
     if len(shape) == 2:
         looks = discretised and first == last >= LEAST_SIDE
@@ -54,7 +54,7 @@ def warn_about_one_image(shape: tuple[int, ...], discretised: bool) -> None:
         looks = False
     if looks:
         warnings.warn(
-            f"Data of shape {shape} were taken for {first} sample{'s' if first > 1 else ''} of shape {shape[1:]}. If they are "
-            "one image, give data[None], channels first; samples without a channel axis are data[:, None].",
+            f"Data of shape {shape} were read as {first} sample{'s' if first > 1 else ''} of shape {shape[1:]}. For a single "
+            "image give data[None], channels first; for samples without a channel axis give data[:, None].",
             stacklevel=4,
         )

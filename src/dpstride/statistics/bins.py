@@ -1,7 +1,7 @@
 """Stage 3. Distributions kept as Chebyshev moments in bins, so that any smooth function can be averaged over them later.
 
-Two later questions need a whole distribution, not a moment: what the decoder costs with any variance (the distribution
-of residuals), and what a learned variance costs for any s (the distribution of φ, weighted by 1 and by e²). A histogram
+Two later computations need a whole distribution, not a moment: the decoder's cost with any variance (the distribution of
+residuals), and the cost of a learned variance for any s (the distribution of φ, weighted by 1 and by e²). A histogram
 alone would err by the square of the bin width; with `MOMENTS` moments in each bin the average of an analytic function is
 exact to about 1e-11, and a row of T costs is a small sum instead of T passes over full tensors.
 """
@@ -19,9 +19,9 @@ MOMENTS = 12
 
 
 def chebyshev_rule(count: int) -> tuple[Array, Array]:
-    """Matrix [orders, nodes] that makes weights at ``count`` Chebyshev nodes of moments of T_0 …, and those nodes.
+    """Matrix [orders, nodes] from moments of T_0 … to weights at ``count`` Chebyshev nodes, and those nodes.
 
-    The weights reproduce the moments: discrete orthogonality.
+    The weights reproduce the moments, by discrete orthogonality.
     """
     orders = np.arange(count)
     nodes = np.cos(np.pi * (orders + 0.5) / count)
@@ -33,10 +33,10 @@ _TO_NODES, _NODES = chebyshev_rule(MOMENTS)
 
 @dataclass(frozen=True)
 class GradedMesh:
-    """Bins for residuals q: fine at scale ``sigma`` around ``centre``, growing by a quarter away from it.
+    """Bins for residuals q: of width ``sigma`` around ``centre``, each a quarter wider than the last further away.
 
-    −ln p of a level is smooth on the scale max(sigma, |q − centre|), centre being the half-bin, so bins of sigma near the
-    centre and of a quarter of the distance beyond are enough everywhere, for every decoder variance of at least sigma².
+    −ln p of a level is smooth on the scale max(sigma, |q − centre|), where centre is the half-bin, so bins of width sigma
+    near the centre and a quarter of the distance beyond suffice for every decoder variance of at least sigma².
     """
 
     centre: float
@@ -52,7 +52,7 @@ class GradedMesh:
 
     @property
     def reach(self) -> float:
-        """Largest distance from the centre that the bins hold."""
+        """Largest distance from the centre that the bins cover."""
         return float(self.sigma * self.UNIFORM * self.GROWTH ** (self.SIDE - self.UNIFORM))
 
     def locate(self, q: Any) -> tuple[Any, Any]:
@@ -116,7 +116,7 @@ def moments_of(index: Any, z: Any, weights: Any | None, size: int) -> Array:
 
 @dataclass(frozen=True)
 class BinnedRows:
-    """For every grid index a few non-empty bins with their moments: rows ``offsets[t] … offsets[t + 1]``."""
+    """The non-empty bins of every grid index with their moments: entries ``offsets[t] … offsets[t + 1]``."""
 
     offsets: npt.NDArray[np.int64]
     bins: npt.NDArray[np.int64]
@@ -143,7 +143,7 @@ def to_node_weights(moments: Array) -> Array:
 
 
 def to_coefficients(values: Array) -> Array:
-    """Coefficients of T_0 … from values at the nodes of bins, along the last axis but one: [..., MOMENTS, n]."""
+    """Coefficients of T_0 … from values at the nodes of bins, along the second-last axis: [..., MOMENTS, n]."""
     return np.asarray(_TO_NODES @ values)
 
 
@@ -157,7 +157,7 @@ def chebyshev_nodes(low: float, high: float, count: int) -> Array:
 
 
 def chebyshev_matrix(low: float, high: float, count: int, at: npt.ArrayLike) -> Array:
-    """Matrix [len(at), count] that takes values at `chebyshev_nodes` to values at the points ``at``."""
+    """Matrix [len(at), count] from values at `chebyshev_nodes` to values at the points ``at``."""
     z = (
         np.clip(2.0 * (np.atleast_1d(at) - low) / (high - low) - 1.0, -1.0, 1.0)
         if high > low

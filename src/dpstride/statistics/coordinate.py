@@ -1,8 +1,8 @@
 """Stage 3. The coordinate along which statistics are smooth, what is smooth along it, and where the process itself is not.
 
-A network's error is smooth as the error of what it predicts: that of x̂_0 has the process's own coefficients in it, and
-with them every jump and kink of f and g. So errors are interpolated in the network's own output and turned back by the
-exact coefficients.
+A network's error is smooth as the error of its own output: that of x̂_0 contains the process's coefficients, and with
+them every jump and kink of f and g. So errors are interpolated for the network's output and converted back with the exact
+coefficients.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from scipy.interpolate import CubicHermiteSpline
 
 Array = npt.NDArray[np.float64]
-FLAT_BELOW = 0.1  # of the snr at which the data's whole square equals the noise: nothing changes further out
-MIXED = 1e-4  # the largest such snr where the network predicts a mixture of noise and data
-WINDOW = 4  # grid indices on either side that say what is in line
-OUT_OF_LINE = 1.5  # change of the step in log-SNR, from one grid index to the next, beyond that of those around
-SPREADS = 6.0  # and beyond so many of their median deviations
+FLAT_BELOW = 0.1  # of the snr at which the data's whole square equals the noise; nothing changes at lower snr
+MIXED = 1e-4  # the largest such snr if the network predicts a mixture of noise and data
+WINDOW = 4  # grid indices on either side that a change is compared with
+OUT_OF_LINE = 1.5  # factor by which a step in log-SNR changes to the next, relative to the changes around it
+SPREADS = 6.0  # and as many of their median deviations
 MOST_BREAKS = 8
 
 
 def noise_coordinate(process: ForwardProcess, data_square: float, predicts: str = "x0", learned: bool = False) -> Array:
     """u = −ln(snr + c) at every grid index from 1, in which statistics are smooth; u[0] = −inf. ``data_square``: E Σ x_0².
 
-    c = 0.1 / E Σ x_0² draws the far noise end together, where nothing of the data is visible and x̂_0 stops changing. That of
-    an eps network does not: it is divided by f, so whatever the network errs by grows without end, and c is 0. v and flow are
-    mixtures of noise and data whose shares go on changing with f until the noise is all there is, and c is small. So it is
-    where the network has ``learned`` a variance, which may change with time as long as there are times.
+    c = 0.1 / E Σ x_0² compresses the far noise end, where nothing of the data is visible and x̂_0 stops changing. That of an
+    eps network does not: it is divided by f, so the network's error grows without bound, and c is 0. v and flow are mixtures
+    of noise and data whose proportions keep changing with f until only noise is left, so c is small. It is also small if the
+    network has ``learned`` a variance, which may change at any time.
     """
     u = np.full(process.T + 1, -np.inf)
     snr = (process.f[1:] / process.g[1:]) ** 2
@@ -52,8 +52,8 @@ def noise_coordinate(process: ForwardProcess, data_square: float, predicts: str 
 def monotone_cubic(u: Array, values: Array) -> CubicHermiteSpline:
     """The curve through ``values`` [n, ...] at ``u`` [n], n > 1: cubic, and monotone between any two of them (Steffen 1990).
 
-    Slopes are those of the parabola through three neighbours, as long as no value is overshot. Unlike those of PCHIP they are
-    right to second order where a gap is far wider than the next, as it is beside a jump.
+    Slopes are those of the parabola through three neighbours, limited so that no value is overshot. Unlike PCHIP's they are
+    accurate to second order where a gap is far wider than the next, as beside a jump.
     """
     from scipy.interpolate import CubicHermiteSpline
 
@@ -88,14 +88,14 @@ def output_gain(process: ForwardProcess, predicts: str) -> Array:
 def breaks(process: ForwardProcess) -> npt.NDArray[np.int64]:
     """Grid indices on both sides of the jumps and kinks of log-SNR: of steps far longer than those next to them.
 
-    A law may clip its last beta, end in pure noise, change its betas at once, or be thinned differently in parts. What a
-    network does on one side of such a place says little about the other.
+    A process may clip its last beta, end in pure noise, change its betas abruptly, or be thinned unevenly. A network's
+    statistics on one side of such a place say little about the other.
     """
     if process.T < 2 * WINDOW:
         return np.zeros(0, dtype=np.int64)
     step = np.abs(np.diff(process.log_snr[1:]))  # from grid index i + 1 to i + 2
     change = np.diff(np.log(step))  # at grid index i + 2
-    if process.f[-1] == 0.0:  # pure noise is always infinitely far in log-SNR, so the angle says whether it is far
+    if process.f[-1] == 0.0:  # pure noise is infinitely far in log-SNR, so the step's length is taken in angle
         change[-1] = np.diff(np.log(np.diff(np.arctan2(process.g, process.f)[-3:])))[0]
     beyond = np.array([_beyond_others(change, i) for i in range(change.size)])
     strongest = np.argsort(-beyond, kind="stable")[:MOST_BREAKS]
@@ -105,13 +105,13 @@ def breaks(process: ForwardProcess) -> npt.NDArray[np.int64]:
 
 
 def cuts(process: ForwardProcess) -> npt.NDArray[np.int64]:
-    """Grid indices just above the jumps and kinks of log-SNR: curves on either side are curves of their own."""
+    """Grid indices just above the jumps and kinks of log-SNR; curves on the two sides are separate."""
     known = breaks(process)
     return np.asarray(known[1:][np.diff(known) == 1])
 
 
 def _beyond_others(change: Array, i: int) -> float:
-    """Return by how much a change is out of line with those around it; 0 or less if it is not."""
+    """Return by how much a change exceeds the normal range of those around it; 0 or less if it does not."""
     around = np.delete(change[max(i - WINDOW, 0) : i + WINDOW + 1], min(i, WINDOW))
     middle = np.median(around)
     spread = np.median(np.abs(around - middle))

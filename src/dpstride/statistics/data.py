@@ -1,7 +1,7 @@
-"""Stage 3. Data as the user has it → samples on a known lattice, kept compactly and read in batches.
+"""Stage 3. The user's data → samples on a known lattice, stored compactly and read in batches.
 
-Discretised data is kept as level numbers, so float images that came from 8 bits are exact again; continuous data is
-kept as it is. Conditioning travels with its sample.
+Discretised data is stored as level numbers, so float images that came from 8 bits are exact again; continuous data is
+stored unchanged. Conditioning travels with its sample.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..runs.numbers import whole_number
 from .artefact import DataRange
 from .axes import warn_about_one_image
 
-# How far from its level, in steps, a float may lie: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
+# Largest distance of a float from its level, in steps: float16 images scaled in float16 reach 2 · 2⁻¹² · 255/2 = 0.062.
 ON_LATTICE = 0.1
-AS_GIVEN = 1e-3  # how far a given element may be from what the model is given for it: float16 has three digits
-LOOK = 64  # samples whose conditioning is looked at for different ones
-# Types with the arithmetic that is needed here; float8, complex and quantised ones have not.
+AS_GIVEN = 1e-3  # largest distance of a given element from the value that the model gets: float16 has three digits
+LOOK = 64  # samples among which different conditioning is looked for
+# Types that support the arithmetic needed here; float8, complex and quantised ones do not.
 TENSOR_TYPES = frozenset(
     {
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
@@ -37,7 +37,7 @@ TENSOR_TYPES = frozenset(
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples ``x`` [B, *shape] in float64, where they are edge levels, their conditioning, and which elements count."""
+    """Samples ``x`` [B, *shape] in float64, masks of edge levels, the conditioning, and the mask of elements that count."""
 
     x: Tensor
     low_edge: Tensor | None
@@ -46,7 +46,7 @@ class Batch:
     mask: Tensor | None = None
 
     def counted(self, values: Tensor) -> Tensor:
-        """``values`` [B, *shape] of elements that count, and 0 for those that the model is given."""
+        """``values`` [B, *shape] of elements that count, with 0 for those that the model is given."""
         return values if self.mask is None else values.where(self.mask, 0.0)
 
 
@@ -89,7 +89,7 @@ class Samples:
         return cls(_to_values(x[:count], parsed), parsed, conditioning)._masked(given)
 
     def _masked(self, given: Given | None) -> Samples:
-        """The same with the mask of such a model; one of ones is none."""
+        """The same samples with that model's mask; a mask of ones becomes None."""
         if given is None:
             return self if self.mask is None else replace(self, mask=None)
         shape = tuple(self.values.shape)
@@ -97,15 +97,15 @@ class Samples:
         if not bool((predicted := mask.flatten(1).any(1)).all()):
             raise ValueError(
                 f"The mask {given.mask!r} of sample {int((~predicted).int().argmax())} is 0 everywhere, so that nothing of "
-                "it is predicted. Leave such samples out; 1 is where the model predicts."
+                "it is predicted. Leave such samples out; the mask is 1 where the model predicts."
             )
         for first in range(0, len(self), 256):
             part = slice(first, first + 256)
             x = self.batch(first, first + 256, torch.device("cpu"), torch.float64).x
-            near = (x - observed[part].double()).abs() <= AS_GIVEN * x.abs().clamp(min=1.0)
-            if not bool((mask[part] | near).all()):
+            equal = (x - observed[part].double()).abs() <= AS_GIVEN * x.abs().clamp(min=1.0)
+            if not bool((mask[part] | equal).all()):
                 raise ValueError(
-                    f"Sample {first + int((~(mask[part] | near)).flatten(1).any(1).int().argmax())} and the values "
+                    f"Sample {first + int((~(mask[part] | equal)).flatten(1).any(1).int().argmax())} and the values "
                     f"{given.observed!r} that the model is given differ where the mask {given.mask!r} is 0. The mask is 1 "
                     "where the model predicts (some code has it the other way round); values are on the scale of x."
                 )
@@ -121,7 +121,7 @@ class Samples:
 
     @property
     def counted_values(self) -> Tensor:
-        """``values``, or of them those that count."""
+        """``values``, or only those that count."""
         return self.values if self.mask is None else self.values[self.mask]
 
     @property
@@ -141,7 +141,7 @@ class Samples:
         return Samples(self.values[chosen], self.data_range, slice_conditioning(self.conditioning, chosen), mask)
 
     def varied(self, count: int) -> list[int]:
-        """Numbers of ``count`` samples spread over all, of different conditioning as far as a look at a few dozen finds any."""
+        """Indices of ``count`` samples spread over all, with different conditioning if a few dozen samples show any."""
         spread: list[int] = np.linspace(0, len(self) - 1, count).round().astype(int).tolist()
         if self.conditioning is None:
             return spread
@@ -257,7 +257,7 @@ def _to_values(x: Tensor, data_range: DataRange) -> Tensor:
     if data_range.levels is None:
         if not x.is_floating_point():
             raise ValueError(
-                f"data_range='continuous' needs floating-point data, not {x.dtype}. Convert it, or say "
+                f"data_range='continuous' needs floating-point data, not {x.dtype}. Convert it, or pass "
                 "data_range='uint8' for 8-bit images."
             )
         return x.double()
@@ -278,7 +278,7 @@ def _to_values(x: Tensor, data_range: DataRange) -> Tensor:
     if least_value < low - slack or most_value > high + slack:
         raise ValueError(
             f"data_range={data_range.describe()!r} means values in [{low:g}, {high:g}], but the data spans "
-            f"[{least_value:g}, {most_value:g}]. Scale it (8-bit images: x / 127.5 - 1), or say "
+            f"[{least_value:g}, {most_value:g}]. Scale it (8-bit images: x / 127.5 - 1), or pass "
             "data_range='continuous' (--data-range continuous)."
         )
     position = (x.double() - low) / data_range.step
@@ -286,9 +286,9 @@ def _to_values(x: Tensor, data_range: DataRange) -> Tensor:
     if (off := float((position - level).abs().max())) > ON_LATTICE:
         hint = " Values in [0, 1] need 2 x - 1." if least_value >= 0.0 else ""
         raise ValueError(
-            f"data_range={data_range.describe()!r} means {levels} levels from {low:g} to {high:g}, but a value lies "
+            f"data_range={data_range.describe()!r} means {levels} levels from {low:g} to {high:g}, but a value is "
             f"{off:.3f} of a step off its level.{hint} Resized or augmented images lose their levels: round them to 8 "
-            "bits again, or say data_range='continuous' (--data-range continuous)."
+            "bits again, or pass data_range='continuous' (--data-range continuous)."
         )
     return level.to(storage)
 
@@ -300,7 +300,7 @@ def _map(value: Any, function: Any) -> Any:
 
 
 def tensors_in_conditioning(conditioning: Any) -> Any:
-    """Arrays in the conditioning as tensors; everything else as it is."""
+    """Arrays in the conditioning as tensors; everything else unchanged."""
 
     def convert(value: Any) -> Any:
         if not isinstance(value, np.ndarray):
@@ -311,7 +311,7 @@ def tensors_in_conditioning(conditioning: Any) -> Any:
 
 
 def slice_conditioning(conditioning: Any, chosen: slice | list[int]) -> Any:
-    """The conditioning of the chosen samples, whatever it is made of."""
+    """The conditioning of the chosen samples, of whatever type."""
 
     def part(value: Any) -> Any:
         if isinstance(value, (Tensor, np.ndarray)) or isinstance(chosen, slice):
@@ -325,7 +325,7 @@ def _concatenate(parts: list[Any]) -> Any:
     first = parts[0]
     if any(_layout(part) != _layout(first) for part in parts):
         raise ValueError(
-            "Conditioning must be alike in every batch: some have it, or some of its keys, and some have not."
+            "Conditioning must have the same keys in every batch, but some batches lack it or some of its keys."
         )
     if isinstance(first, Mapping):
         return {key: _concatenate([part[key] for part in parts]) for key in first}
@@ -357,7 +357,7 @@ def _layout(conditioning: Any) -> Any:
 
 
 def update_digest(digest: Any, conditioning: Any) -> None:
-    """Add the conditioning to a digest of data, each value with its kind and size, so that no two of them look alike."""
+    """Add the conditioning to a digest of data, each value with its type and size, so that no two coincide."""
     match conditioning:
         case Mapping():
             digest.update(f"dict {len(conditioning)}".encode())
@@ -375,7 +375,7 @@ def update_digest(digest: Any, conditioning: Any) -> None:
             digest.update(f"{conditioning.dtype} {conditioning.shape}".encode())
             digest.update(conditioning.tobytes())
         case _ if not any("__repr__" in vars(kind) for kind in type(conditioning).__mro__[:-1]):
-            # It would be described by where it lies in memory.
+            # Its repr would hold its address in memory.
             digest.update(type(conditioning).__qualname__.encode())
             update_digest(digest, getattr(conditioning, "__dict__", None))
         case _:

@@ -1,8 +1,8 @@
 """Stage 3. The cost of the last step, −ln p(x_0 given x_t), for data on a lattice of levels.
 
 p is a Gaussian with mean x̂_0, integrated over the bin of each level; the first and last bins are open (Ho et al. 2020).
-The same formula serves tensors (in the network pass and the evaluator) and arrays (in the cost tables), so it takes the
-module that computes: torch or numpy.
+The same formula serves tensors (in the network pass and the evaluator) and arrays (in the cost tables), so it works with
+torch and with numpy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def decoder_nats(q: Any, edge: Any, half_bin: float, sigma: Any, cdf: Cdf = DEFA
     """−ln of the probability of a level, elementwise, in nats.
 
     Args:
-        q: x_0 − x̂_0 as `signed_residual` gives it: its absolute value inside, its outward part at an edge level.
+        q: x_0 − x̂_0 as `signed_residual` returns it: its absolute value inside, its outward part at an edge level.
         edge: whether the level is the first or the last, whose bin is open; one for all, or one per element.
         half_bin: half the distance between two levels.
         sigma: standard deviation of the decoder, a scalar or one per element.
@@ -50,7 +50,7 @@ def decoder_nats(q: Any, edge: Any, half_bin: float, sigma: Any, cdf: Cdf = DEFA
 
 
 def signed_residual(e: Any, low_edge: Any, edge: Any) -> Any:
-    """The one number on which a level's cost depends: |e| inside; at an edge, how far x̂_0 is towards the inside.
+    """The number on which a level's cost depends: |e| inside; at an edge, how far x̂_0 is towards the inside.
 
     The interior is symmetric in e = x_0 − x̂_0, and the two edges mirror each other: p(first level) with residual e is
     p(last level) with residual −e.
@@ -67,9 +67,9 @@ def gaussian_nats(dims: Any, squared_error: Any, variance: Any) -> Any:
 
 
 def rough_nats(dims: float, squared_error: Any, variance: Any, step: float) -> Any:
-    """A smooth, positive guess of the cost of a sample on levels ``step`` apart: `gaussian_nats` of a bin, softened.
+    """A smooth, positive approximation of a sample's cost on levels ``step`` apart: `gaussian_nats` of a bin, softened.
 
-    The cost itself is about this where bins are narrow, and less where one bin holds all; their ratio changes slowly.
+    The cost is about this where bins are narrow, and less where one bin holds everything; their ratio changes slowly.
     """
     return 0.5 * (dims * np.log1p(2.0 * math.pi * variance / step**2) + squared_error / (variance + step**2 / 12.0))
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements of some samples that count: all of [n, dims], or those where the ``mask`` is True, one in a row [m, 1]."""
+    """Elements of some samples that count: all of [n, dims], or those where ``mask`` is True, one per row [m, 1]."""
 
     mask: Tensor | None
 
     def of(self, values: Tensor) -> Tensor:
-        """Those of ``values`` [n, dims]."""
+        """The ``values`` [n, dims] of elements that count."""
         return values if self.mask is None else values[self.mask][:, None]
 
     def blocks(self, block: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -24,7 +24,7 @@ class Elements:
         return block if self.mask is None else np.repeat(block, self.mask.sum(1).cpu().numpy())
 
     def sums(self, values: Tensor) -> Tensor:
-        """Sums by sample, of what `of` gave."""
+        """Sums per sample of values from `of`."""
         if self.mask is not None:
             values = values.new_zeros(self.mask.shape).masked_scatter(self.mask, values)
         return values.sum(1)

@@ -1,7 +1,7 @@
-"""Stage 3. `estimate`: the network runs once per (t, sample), and everything that can be learnt from it is kept.
+"""Stage 3. `estimate`: the network runs once per (t, sample), and everything that later stages need is kept.
 
-Read it with its parts: `units` cuts the work, `passes` runs the network on a unit, `workers` deals units out, `progress`
-keeps what is finished, `rows` puts it together.
+Read it with its parts: `units` divides the work, `passes` runs the network on a unit, `workers` distributes units,
+`progress` stores finished ones, `rows` assembles them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .interpolate import fill
 from .passes import Passes, warn_about_clipping
 from .place import check_evaluated
 from .rows import Rows
-from .spots import Kept, deviation, of_another_model, of_batches
+from .spots import StoredRows, deviation, of_another_model, of_batches
 from .units import Unit, cut
 
 REMEDY = "Give another output, or remove it."
@@ -57,35 +57,34 @@ def estimate(
 ) -> Statistics:
     """Statistics of ``denoiser`` on ``data`` at every grid index: T · samples / batch_size network passes.
 
-    Before that, every call passes the probes (`dpstride.statistics.probes`, 33 evaluations), which find a network that is
-    random, keeps something between calls or mixes the samples of a batch, and tell the model from an edited one. Four of them
-    are passed again after the work. Rows that are taken over are computed again at a few places (`dpstride.statistics.spots`,
-    16 evaluations).
+    Every call first runs the probes (`dpstride.statistics.probes`, 33 evaluations), which detect a network that is random,
+    keeps state between calls or mixes the samples of a batch, and distinguish the model from an edited one. Four of them are
+    repeated after the work. Reused rows are recomputed at a few places (`dpstride.statistics.spots`, 16 evaluations).
 
-    In a launch of several processes (`dpstride.runs.workers.join`) the work is spread over them; all get the same
+    In a launch of several processes (`dpstride.runs.workers.join`) the work is divided among them; all get the same
     result, which is that of one process, bit for bit.
 
     Args:
         denoiser: the model; its process's grid is what is estimated.
         data: tensor or array [N, *shape], a pair (tensor, conditioning), a Dataset, or an iterable of batches.
-        samples: how many samples to use, the first of ``data``; all when None.
+        samples: number of samples to use, from the start of ``data``; all when None.
         seed: random seed of the noise. The result does not depend on batch_size or on the order of work.
         data_range: "uint8" (also float images on the 256-level lattice of [−1, 1]), ("levels", n, low, high) or
             "continuous".
-        indices: the grid indices where the network runs, 1 and T among them; every one when None. Other rows are filled in
-            from these, see `dpstride.statistics.interpolate`, and `Statistics.evaluated` tells the two apart.
-        reuse: statistics of the same work, evaluated at other ``indices``: their evaluated rows are taken over, if the model
+        indices: the grid indices where the network runs, including 1 and T; all when None. Other rows are interpolated from
+            these, see `dpstride.statistics.interpolate`; `Statistics.evaluated` is True where the network ran.
+        reuse: statistics of the same work, evaluated at other ``indices``; their evaluated rows are reused if the model
             still behaves as it did then, whatever its name.
-        check: look first whether another description explains the network better, and warn if so (`dpstride.check`, some
-            hundred evaluations); only where T · samples is 10,000 or more, and not where work goes on. Results are the same.
+        check: check first whether another description explains the network better, and warn if so (`dpstride.check`, about
+            a hundred evaluations); only if T · samples is 10,000 or more and no work is resumed. Results are the same.
         batch_size: samples per network pass, of one t or several, halved when memory runs out.
         progress: show a progress bar (only ever on a terminal).
         checkpoint: the file for the result. Until it is complete, finished work is kept in the folder
-            ``checkpoint.progress``; called again after whatever stopped it, estimate goes on from there. Rows of the
-            same work in a complete file are taken over, whatever ``indices`` was when they were made.
-        skip_nonfinite: leave out, at every t, samples for which the network gives NaN or infinity at any t. They are
+            ``checkpoint.progress``; called again after an interruption, estimate resumes from there. Rows of the same work
+            in a complete file are reused, whatever their ``indices`` were.
+        skip_nonfinite: leave out, at every t, samples for which the network returns NaN or infinity at any t. They are
             listed in ``Statistics.data["skipped"]``; the result is that of the other samples with their own noise. Ranges
-            of samples with such a one are passed through the network once more. Otherwise NaN or infinity is an error.
+            with such samples are passed through the network once more. When False, NaN or infinity is an error.
     """
     check_kinds(estimate, denoiser=denoiser)
     check_names(estimate, how, WorkOnData)
@@ -107,10 +106,10 @@ def estimate_samples(
     reuse: Statistics | None = None,
     whole: bool = True,
 ) -> Statistics:
-    """`estimate` on samples that are read already.
+    """`estimate` on samples that have already been read.
 
-    Unless ``whole``, the work is not done yet: rows beside ``indices`` are left empty, and no file is written. What was
-    computed is kept in the folder ``checkpoint.progress``, where the next call finds it.
+    Unless ``whole``, the work is not done yet: rows other than ``indices`` are left empty, and no file is written. Computed
+    rows are kept in the folder ``checkpoint.progress``, where the next call finds them.
     """
     wanted = _check_indices(indices, denoiser)
     warn_about_clipping(denoiser, data)
@@ -120,7 +119,7 @@ def estimate_samples(
 
 
 class _Work:
-    """One call of `estimate`, in each process of a launch; only the main one has files."""
+    """One call of `estimate`, in each process of a launch; only the main one reads and writes files."""
 
     def __init__(self, denoiser: Denoiser, data: Samples, how: Execution, wanted: npt.NDArray[np.int64]) -> None:
         self.denoiser, self.data, self.how, self.wanted = denoiser, data, how, wanted
@@ -129,11 +128,11 @@ class _Work:
         self.probed = self.passes.probe()
         self.mixes = self.probed.mixes
         self.computed = False
-        # After the probes, so that what a network makes on its first call (a cache, a lazy weight) is there.
+        # After the probes, so that whatever a network creates on its first call (a cache, a lazy weight) exists.
         self.identity = identity_of(denoiser, data, how.seed, self.probed.behaviour)
 
     def lead(self, path: Path | None, reuse: Statistics | None, whole: bool) -> Statistics:
-        """Do the main process's part: find what is there, have the rest computed, and if ``whole`` fill and write."""
+        """Do the main process's part: find existing rows, have the rest computed, and if ``whole`` fill and write."""
         self.workers.agree(self.identity)
         known = [] if reuse is None else [self._checked(reuse, "reuse", "Estimate without reuse=.", spots=whole)]
         folder = None if path is None else progress_folder(path)
@@ -155,7 +154,7 @@ class _Work:
         return self._end(statistics)
 
     def help(self) -> Statistics:
-        """Do the other processes' part: the units they are dealt, until the main one has all."""
+        """Do the other processes' part: the units assigned to them, until the main one has all."""
         self.workers.agree(self.identity)
         while (units := self.workers.share(None)) is not None:
             for _ in self._map([_unit_of(unit) for unit in units]):
@@ -172,7 +171,7 @@ class _Work:
         return self._ours(statistics)
 
     def _ours(self, statistics: Statistics) -> Statistics:
-        return replace(statistics, process=self.denoiser.process)  # files do not hold its functions
+        return replace(statistics, process=self.denoiser.process)  # files do not store its functions
 
     def _checked(self, found: Statistics, where: Any, remedy: str = REMEDY, spots: bool = True) -> Statistics:
         theirs = identity_of_statistics(found)
@@ -180,11 +179,11 @@ class _Work:
             theirs.pop("skipped", None)
         self.identity = check_identity(where, theirs, self.identity, remedy)
         if spots:
-            self._check_spots(Kept.of_statistics(found), where, remedy)
+            self._check_spots(StoredRows.of_statistics(found), where, remedy)
         return found
 
-    def _check_spots(self, kept: Kept, where: Any, remedy: str = REMEDY) -> None:
-        """Refuse rows of ``where`` that this model does not give, by a few of their numbers computed again."""
+    def _check_spots(self, kept: StoredRows, where: Any, remedy: str = REMEDY) -> None:
+        """Refuse rows of ``where`` that this model does not reproduce, judged by a few of their numbers."""
         there, now = Behaviour.from_dict(self.identity["behaviour"]), self.probed.behaviour
         tolerance = max(there.tolerance(now)[0], self.probed.slack)
         at_once = self.passes.batch_size if self.mixes else 1
@@ -192,21 +191,21 @@ class _Work:
             raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo that to go on. {remedy}")
 
     def _check_done(self, rows: Rows, done: list[Unit], unit: Unit, count: int) -> None:
-        """Add a unit to those that are ``done``; refuse what a sample alone does not give, or not in this process."""
+        """Add a unit to those that are ``done``; refuse results that a sample alone, or this process, does not reproduce."""
         done.append(unit)
         now = self.probed.behaviour
         if len(done) == 1 and self.how.batch_size > 2:
             tolerance = max(now.tolerance(now)[0], self.probed.slack)
-            kept = Kept.of_rows(rows, [unit])
+            kept = StoredRows.of_rows(rows, [unit])
             if (found := deviation(self.passes, kept, tolerance, max(now.sizes), of_unit=True)) is not None:
                 raise ValueError(of_batches(found, self.how.batch_size))
         if len(done) == count and self.workers.size > 1:
             self._check_spots(
-                Kept.of_rows(rows, done), "A worker", "Start every process with the same model, data and options."
+                StoredRows.of_rows(rows, done), "A worker", "Start every process with the same model, data and options."
             )
 
     def _check_unchanged(self, progress: Progress | None) -> None:
-        """Refuse what a network gave that is another one by now, and give up what was kept of it."""
+        """Refuse the results of a network that has changed since, and remove what was stored of them."""
         try:
             if self.computed:
                 self.passes.check_unchanged(self.probed)
@@ -216,7 +215,7 @@ class _Work:
             raise
 
     def _rows(self, known: list[Statistics], progress: Progress | None) -> Rows:
-        """Rows with everything that is wanted; what is there already is not computed again."""
+        """Rows with everything that is wanted; existing rows are not recomputed."""
         skipped: set[int] = set()
         if self.how.skip_nonfinite:
             skipped.update(n for statistics in known for n in statistics.skipped)
@@ -229,7 +228,7 @@ class _Work:
                 rows.take_over(statistics)
             added = _added(rows, progress)
             if progress is not None and not checked:
-                self._check_spots(Kept.of_rows(rows, added), progress.folder)
+                self._check_spots(StoredRows.of_rows(rows, added), progress.folder)
                 checked = True
             if not (found := self._compute(rows, progress)):
                 return rows
@@ -241,7 +240,7 @@ class _Work:
         return self.workers.map(self.passes.run, units, self.denoiser.at_once, hands_over=self.denoiser.waits)
 
     def _compute(self, rows: Rows, progress: Progress | None) -> set[int]:
-        """Have everything computed that the rows miss; the samples that must be skipped for it, if any."""
+        """Compute everything that the rows miss; return the samples that must be skipped, if any."""
         missing = rows.missing(self.wanted)
         # A network that cannot take several t at once gets one t per unit.
         units = cut(missing, rows.ranges, rows.skipped, self.how.batch_size, mixed=self.mixes)
@@ -264,13 +263,13 @@ class _Work:
 
 
 def _added(rows: Rows, progress: Progress | None) -> list[Unit]:
-    """Add what is kept to the rows, and list the units that they had a use for."""
+    """Add stored pieces to the rows, and return the units that the rows used."""
     try:
         return [unit for unit, arrays in _pieces(progress) if rows.add(unit, arrays)]
     except (IndexError, KeyError, TypeError, ValueError) as error:
         assert progress is not None
         raise OtherWorkError(
-            f"{progress.folder} holds pieces that this work is not made of ({type(error).__name__}: {error!s:.100}). {REMEDY}"
+            f"{progress.folder} holds pieces that do not belong to this work ({type(error).__name__}: {error!s:.100}). {REMEDY}"
         ) from error
 
 
@@ -287,10 +286,10 @@ def _save(statistics: Statistics, path: Path, progress: Progress) -> None:
     try:
         statistics.save(path)
     except OSError as error:
-        progress.flush()  # which may say the same
+        progress.flush()  # which may raise the same error
         raise ProgressError(
-            f"{path}: could not be written ({error.strerror or error}). All that is finished is kept in "
-            f"{progress.folder}; put this right and run the same command again."
+            f"{path}: could not be written ({error.strerror or error}). All finished work is kept in "
+            f"{progress.folder}; fix this and run the same command again."
         ) from error
     progress.remove()
 

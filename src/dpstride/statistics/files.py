@@ -1,7 +1,7 @@
 """Stage 3. Data from files: arrays, tensors, folders of images, or a function of the user's own.
 
-Nothing here runs code that a file brings along: files are read by `dpstride.reading`, which unpickles nothing. The one
-stated exception is ``package.module:function``, which is the user's own code.
+Nothing here runs code that comes with a file: files are read by `dpstride.reading`, which unpickles nothing. The one
+exception is ``package.module:function``, which is the user's own code.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def read_data(source: str | os.PathLike[str], *, labels: bool = False) -> Any:
         return _read_hub(text, labels)
     if ":" in text:
         return import_function(text)()
-    near = path_hint(path)
-    if not near and re.fullmatch(r"[\w.-]+/[\w.-]+", text):
-        near = f" If it is a data set of the Hugging Face hub, say hub:{text}."
-    raise ValueError(f"DATA {text!r:.200} is neither a file nor a folder.{near} {WAYS}")
+    suggestion = path_hint(path)
+    if not suggestion and re.fullmatch(r"[\w.-]+/[\w.-]+", text):
+        suggestion = f" If it is a data set of the Hugging Face hub, use hub:{text}."
+    raise ValueError(f"DATA {text!r:.200} is neither a file nor a folder.{suggestion} {WAYS}")
 
 
 def _read_hub(text: str, labels: bool) -> Any:
@@ -88,12 +88,12 @@ def _read_file(path: Path) -> Any:
             return _pick(_read_safetensors(path), path)
         case ".gz" | ".tgz" | ".tar" | ".zip" | ".xz":
             raise ValueError(
-                f"{path}: an archive is not read. Unpack it (tar xf {path.name:.80}) and give what is in it."
+                f"{path}: archives are not read. Unpack it (tar xf {path.name:.80}) and give its contents."
             )
         case ".csv" | ".tsv" as suffix:
             comma = "," if suffix == ".csv" else r"\t"
             raise ValueError(
-                f"{path}: a table of text is not read. Save its numbers as an array; below a line of names by "
+                f"{path}: text tables are not read. Save the numbers as an array; with one header line, by "
                 f"np.save('{path.stem:.80}.npy', np.loadtxt('{path.name:.80}', delimiter='{comma}', skiprows=1))."
             )
         case suffix:
@@ -114,14 +114,14 @@ def import_function(text: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        near = module_hint(text, Path.cwd()) if error.name == module_name else ""
+        suggestion = module_hint(text, Path.cwd()) if error.name == module_name else ""
         raise ValueError(
             f"{text!r}: the module {module_name!r} cannot be imported ({error})."
-            f"{near or (f' {FORM}' if module_name == 'hub' else ' Run from its folder, or install it.')}"
+            f"{suggestion or (f' {FORM}' if module_name == 'hub' else ' Run from its folder, or install it.')}"
         ) from error
     if not hasattr(module, function_name):
-        near = hint(text, (f"{module_name}:{name}" for name in vars(module) if not name.startswith("_")))
-        raise ValueError(f"{text!r}: the module {module_name!r} has no function {function_name!r}.{near}")
+        suggestion = hint(text, (f"{module_name}:{name}" for name in vars(module) if not name.startswith("_")))
+        raise ValueError(f"{text!r}: the module {module_name!r} has no function {function_name!r}.{suggestion}")
     function = getattr(module, function_name)
     if not callable(function):
         raise ValueError(
@@ -160,7 +160,7 @@ def _pick(arrays: dict[str, Any], path: Path) -> Any:
     held = ", ".join(map(repr, sorted(arrays)))[:200] or "no array"
     raise UnreadableFileError(
         f"{path}: holds {held}, and none is named {', '.join(DATA_KEYS)}. Name the data 'images', or 'x' "
-        "where they are none; other arrays are passed to the network as conditioning under their own names."
+        "if they are not images; other arrays are passed to the network as conditioning under their own names."
     )
 
 
@@ -176,7 +176,7 @@ def _channels_first(array: npt.NDArray[Any] | Tensor) -> npt.NDArray[Any] | Tens
 
 
 def describe_source(source: str | os.PathLike[str]) -> str:
-    """``source`` as typed, with the half that a folder of CIFAR stands for."""
+    """``source`` as typed, with the half that is read if it is a folder of CIFAR."""
     text = os.fspath(source)
     files, half = cifar_files(Path(text)) if Path(text).is_dir() else ([], "")
     return f"{text}, its {half} half" if files else text
@@ -193,7 +193,7 @@ def _read_labelled(path: Path) -> tuple[Tensor, Tensor | None]:
 
 
 def image_paths(folder: Path) -> list[Path]:
-    """The images below a folder, in the order in which they are read; links that lead nowhere are for reading to refuse."""
+    """The images below a folder, in the order in which they are read; broken links are included, and refused when read."""
     named = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES | OTHER_SUFFIXES)
     return sorted(path for path in named if path.is_file() or path.is_symlink())
 
@@ -202,13 +202,13 @@ def _read_folder(folder: Path) -> tuple[Tensor, Tensor | None]:
     paths = image_paths(folder)
     if not paths:
         inside = [each.name for each in sorted(folder.glob("cifar-*")) if each.is_dir()]
-        near = f" It holds {inside[0]!r:.80}: name that folder." if inside else ""
-        raise UnreadableFileError(f"{folder}: no image found below it ({', '.join(sorted(SUFFIXES))}).{near}")
+        suggestion = f" It holds {inside[0]!r:.80}: give that folder." if inside else ""
+        raise UnreadableFileError(f"{folder}: no image found below it ({', '.join(sorted(SUFFIXES))}).{suggestion}")
     return _stack(folder, paths), _labels_of(folder, paths)
 
 
 def _labels_of(folder: Path, paths: list[Path]) -> Tensor | None:
-    """The number of each image's folder among those below ``folder``; None where images lie in ``folder`` itself."""
+    """Class labels: the number of each image's folder among those below ``folder``; None if images lie in ``folder``."""
     classes = [path.relative_to(folder).parts[0] for path in paths]
     if any(path.parent == folder for path in paths):
         return None

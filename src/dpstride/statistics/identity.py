@@ -1,6 +1,6 @@
-"""Stage 3. Identities: what must be the same for two pieces of work to be one, as plain JSON values.
+"""Stage 3. Identities: everything that must agree for two pieces of work to be the same, as plain JSON values.
 
-Statistics, their unfinished pieces and run.json all say it in these words, and `dpstride.runs.identity` compares them.
+Statistics, their unfinished pieces and run.json all use this form, and `dpstride.runs.identity` compares them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def identity_of(denoiser: Denoiser, data: Samples, seed: int, behaviour: Behavio
 
 
 def identity_of_statistics(statistics: Statistics) -> dict[str, Any]:
-    """Identity of the work that gave these statistics; with what it skipped, if anything."""
+    """Identity of the work that produced these statistics, with the samples it skipped, if any."""
     fingerprint, skipped = statistics.data.get("fingerprint"), list(statistics.skipped)
     data = {
         "fingerprint": fingerprint,
@@ -43,9 +43,9 @@ def identity_of_statistics(statistics: Statistics) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Model, data and seed of a run that chooses on some data and scores on others, described before the network runs.
+    """Model, data and seed of a run that chooses on some data and scores on other data, described before the network runs.
 
-    Reading every weight and sample takes a while, so it is done once, for the run and the statistics that it needs.
+    Reading every weight and sample takes a while, so it is done once, for the run and its statistics.
     """
 
     model: dict[str, Any]
@@ -62,7 +62,7 @@ class Inputs:
         )
 
     def run(self, verb: str, options: Mapping[str, Any], objective: str) -> dict[str, Any]:
-        """Identity of a run: all that its results depend on, without what paths, machines and batches happen to be."""
+        """Identity of a run: everything its results depend on, but no file names, machines or batch sizes."""
         model = {name: value for name, value in self.model.items() if name != "name"}
         return {
             "verb": verb,
@@ -77,12 +77,12 @@ class Inputs:
 
     @property
     def estimate(self) -> dict[str, Any]:
-        """Identity of the statistics that choose."""
+        """Identity of the statistics that choose the path."""
         return _of_estimate(self.model, self.process, self.data, self.seed)
 
     @property
     def heldout_estimate(self) -> dict[str, Any]:
-        """Identity of the statistics that score, whose noise is of the next seed."""
+        """Identity of the statistics that score it, whose noise has the next seed."""
         return _of_estimate(self.model, self.process, self.heldout, self.seed + 1)
 
 

@@ -1,8 +1,8 @@
 """Stage 3. Statistics at grid indices that were not evaluated, from those that were.
 
-What a denoiser's statistics depend on is the noise level, and they change smoothly with it, so a few evaluated t stand for
-the whole grid. What follows exactly from the process's coefficients is divided out before and put back after. Every field
-is filled, so that costs, standard errors, scores and comparisons read filled statistics as they read estimated ones.
+A denoiser's statistics depend on the noise level and change smoothly with it, so a few evaluated t can represent the whole
+grid. Factors known exactly from the process's coefficients are divided out before and multiplied back after. Every field is
+filled, so that costs, standard errors, scores and comparisons treat filled statistics like estimated ones.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .place import Place, check_evaluated, predicts_of
 from .smooth import FEWEST
 
 Array = npt.NDArray[np.float64]
-LEAST = 1e-300  # stands for zero where a logarithm is taken
-LEAST_LOG_NATS = -20.0  # where the decoder is all but certain, blocks do not differ
+LEAST = 1e-300  # replaces zero where a logarithm is taken
+LEAST_LOG_NATS = -20.0  # where the decoder is almost certain, blocks do not differ
 ROWS_AT_ONCE = 256
 
 
@@ -35,13 +35,13 @@ def fill(
 ) -> Statistics:
     """``statistics`` with every row that is not ``evaluated`` [T + 1] replaced by an interpolated one.
 
-    The coordinate is u = −ln snr_t, with the far noise end drawn together where x̂_0 stays bounded (`noise_coordinate`).
+    The coordinate is u = −ln snr_t, with the far noise end compressed where x̂_0 stays bounded (`noise_coordinate`).
     Between evaluated a < t < b, with w the position of t between them in u:
 
-    * means, by a monotone cubic (PCHIP) in u: of Σ e² the logarithm of the error of what the network predicts, of which it
-      is a known multiple (`output_gain`); of the `upper` decoder's cost its ratio to what Σ e² alone would make it
-      (`rough_nats`); of Σ φ itself. Values of single samples: the weighted mean (1 − w, w) of what they are at a and b
-      relative to the mean there (for Σ φ: less the mean);
+    * means, by a monotone cubic in u (`monotone_cubic`): for Σ e², the logarithm of the error of the network's output, of
+      which it is a known multiple (`output_gain`); for the `upper` decoder's cost, its ratio to the approximation from Σ e²
+      alone (`rough_nats`); for Σ φ, the mean itself. Values of single samples: the weighted mean (1 − w, w) of their ratios
+      to the mean at a and b (for Σ φ: of their differences from it);
     * residuals: a mixture (1 − w, w) of those at a and b, each rescaled to the interpolated second moment;
     * φ, weighted by 1 and by e²: the same mixture, each shifted to the interpolated mean and weighted to the interpolated
       E Σ e²;
@@ -51,8 +51,8 @@ def fill(
     * the learned decoder: the `upper` decoder's cost times the weighted mean of its ratio to that at a and b, as a
       function of δ/δ_max.
 
-    Row 0 of ``evaluated`` is ignored; rows 1 and T must be evaluated, since nothing is extrapolated. With ``rows``, grid
-    indices, only those are filled, which is quick, and the others are left as they were.
+    Row 0 of ``evaluated`` is ignored; rows 1 and T must be evaluated, since nothing is extrapolated. With ``rows`` (grid
+    indices), only those are filled, which is fast, and the others are left unchanged.
     """
     mask = check_evaluated(statistics.process, evaluated)
     if mask[1:].all() and not smooth:
@@ -81,9 +81,9 @@ def fill(
 
 
 def smoothed(statistics: Statistics) -> Statistics:
-    """``statistics`` for choosing a path: from evaluated rows the noise of their own is taken, and the others are filled in.
+    """``statistics`` for choosing a path: evaluated rows are smoothed to remove their own noise, and the others filled in.
 
-    Statistics of every row are left as they are: their table is the paper's, and its best path the best of what was measured.
+    Statistics of every row are left unchanged: their table is the paper's, and its best path the best one measured.
     """
     if statistics.samples < 2 or statistics.evaluated.sum() < FEWEST or statistics.evaluated[1:].all():
         return statistics
@@ -91,7 +91,7 @@ def smoothed(statistics: Statistics) -> Statistics:
 
 
 def _fill_samples(values: Array, place: Place, kind: Literal["log", "ratio", "signed"], scale: Any = None) -> Array:
-    """Values [T + 1, N] of single samples: means by PCHIP, samples by the weighted mean of what they are beside the mean.
+    """Values [T + 1, N] of single samples: means by a monotone cubic, samples by weighted means relative to the mean.
 
     ``scale`` [T + 1] is known at every t: "log" and "ratio" interpolate the mean in its units.
     """
@@ -99,16 +99,16 @@ def _fill_samples(values: Array, place: Place, kind: Literal["log", "ratio", "si
     means = values.mean(axis=1)
     filled = values.copy()
     if kind == "signed":
-        beside = place.mix(values - means[:, None], missing)
-        filled[missing] = beside + place.curve(means, values)[missing, None]
+        relative = place.mix(values - means[:, None], missing)
+        filled[missing] = relative + place.curve(means, values)[missing, None]
         return filled
-    beside = place.mix(_ratio(values, means[:, None]), missing)
+    relative = place.mix(_ratio(values, means[:, None]), missing)
     level = means / np.maximum(scale, LEAST)
     if kind == "log":
         level = np.exp(place.curve(np.log(np.maximum(level, LEAST)), _ratio(values, means[:, None])))
     else:
         level = place.curve(level, values / np.maximum(scale, LEAST)[:, None])
-    filled[missing] = beside * (level * scale)[missing, None]
+    filled[missing] = relative * (level * scale)[missing, None]
     return filled
 
 
@@ -119,7 +119,7 @@ def _rough_decoder(filled: Statistics, t: npt.NDArray[np.int64], variances: Arra
 
 
 def _ratio(numerator: Any, denominator: Any) -> Any:
-    """Their ratio; 1 where both vanish."""
+    """numerator/denominator; 1 where the denominator vanishes."""
     return np.where(denominator > LEAST, numerator / np.maximum(denominator, LEAST), 1.0)
 
 
@@ -145,7 +145,7 @@ def _filled_residuals(filled: Statistics, measured: Statistics, place: Place) ->
         edge = np.concatenate([edge for (_, _, edge), _, _ in parts])
         sums = np.zeros((2 * mesh.bins, MOMENTS))
         kernels.add_weighted_residuals(mesh, q.clip(-mesh.reach, mesh.reach), edge, weights, sums=sums)
-        return _kept(sums)
+        return _nonempty(sums)
 
     return _with_rows(known, place, row)
 
@@ -174,7 +174,7 @@ def _filled_fractions(filled: Statistics, measured: Statistics, place: Place) ->
         weights = np.concatenate([weights * scale for (_, weights), scale in parts], axis=1)
         sums = np.zeros((mesh.bins, 2, MOMENTS))
         kernels.add_weighted_fractions(mesh, phi.clip(-mesh.LIMIT, mesh.LIMIT), weights, sums)
-        return _kept(sums)
+        return _nonempty(sums)
 
     return _with_rows(known, place, row)
 
@@ -185,8 +185,8 @@ def _fraction_and_error(statistics: Statistics) -> tuple[Array, Array]:
     return statistics.fraction_sum.mean(axis=1) / statistics.dims, statistics.squared_error.mean(axis=1)
 
 
-def _kept(moments: Array) -> tuple[npt.NDArray[np.int64], Array]:
-    """Bins that hold anything, of moments [bins, ..., MOMENTS], as a row of `BinnedRows`."""
+def _nonempty(moments: Array) -> tuple[npt.NDArray[np.int64], Array]:
+    """The non-empty bins of moments [bins, ..., MOMENTS], as a row of `BinnedRows`."""
     bins = np.flatnonzero(moments.reshape(len(moments), -1).any(axis=1))
     return bins, moments[bins]
 
@@ -203,7 +203,7 @@ def _with_rows(
     return BinnedRows.from_rows(rows)
 
 
-# --- blocks: what standard errors need ----------------------------------------------------------------------------------
+# --- blocks, for standard errors ----------------------------------------------------------------------------------------
 
 
 def _filled_decoder_blocks(filled: Statistics, measured: Statistics, place: Place) -> Array:
@@ -255,7 +255,7 @@ def _fraction_means(filled: Statistics, t: int, delta: Array) -> Array:
 
 
 def _parts(rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Rows in parts whose blocks fit into memory many times over."""
+    """Rows in parts small enough for their blocks to fit into memory many times over."""
     return [rows[first : first + ROWS_AT_ONCE] for first in range(0, rows.size, ROWS_AT_ONCE)]
 
 
@@ -274,7 +274,7 @@ def _nodes_of(limits: Array) -> Array:
 
 
 def _to_nodes(limits: Array, at: Array) -> Array:
-    """For each row, matrix [BLOCK_NODES, n] from values at the nodes of ``limits`` to those ``at``, held beyond them."""
+    """For each row, matrix [BLOCK_NODES, n] from values at the nodes of ``limits`` to those ``at``, constant beyond them."""
     width = limits[:, 1:] - limits[:, :1]
     # An empty interval has all its nodes in one place, and one value.
     unit = np.divide(at - limits[:, :1], width, out=np.full(at.shape, 0.5), where=width > 0.0)
@@ -325,16 +325,16 @@ def _filled_learned_decoder(filled: Statistics, measured: Statistics, place: Pla
     for t in missing[~alike].tolist():
         nodes = artefact.learned_decoder_nodes(process, t, size)
         z = nodes / artefact.learned_decoder_delta(process, t)[0]
-        # T is the last step of no pair, so it has no learned decoder: next to it the other neighbour stands alone.
-        neighbours = [(near, part) for near, part in place.neighbours(t) if near < process.T]
-        total = sum(part for _, part in neighbours)
+        # T is never the last step of a pair, so it has no learned decoder: next to it only the other neighbour is used.
+        neighbours = [(a, share) for a, share in place.neighbours(t) if a < process.T]
+        total = sum(share for _, share in neighbours)
         of_row = np.zeros(nodes.size)
         of_blocks = np.zeros((len(sizes), nodes.size))
-        for near, part in neighbours:
-            at = _at_positions(process, near, size, z)
-            curve = before[near, : at.shape[0]] @ at
-            of_row += part / total * _ratio(curve, upper_before[near])
-            of_blocks += part / total * _ratio(blocks_before[near, :, : at.shape[0]] @ at, curve)
+        for neighbour, part in neighbours:
+            at = _at_positions(process, neighbour, size, z)
+            curve = before[neighbour, : at.shape[0]] @ at
+            of_row += part / total * _ratio(curve, upper_before[neighbour])
+            of_blocks += part / total * _ratio(blocks_before[neighbour, :, : at.shape[0]] @ at, curve)
         mean[t], blocks[t] = 0.0, 0.0
         mean[t, : nodes.size] = upper[t] * of_row
         blocks[t, :, : nodes.size] = upper[t] * of_row * of_blocks / (sizes @ of_blocks)
@@ -346,6 +346,6 @@ def _at_positions(process: ForwardProcess, t: int, size: int, z: Array) -> Array
     delta = artefact.learned_decoder_delta(process, t)
     if delta.size > size:
         return chebyshev_matrix(0.0, 1.0, size, z).T
-    # Every δ that occurs, descending: linear between them, held beyond the least.
+    # All δ that occur, descending: linear between them, constant below the smallest.
     positions = delta[::-1] / delta[0]
     return np.array([np.interp(z, positions, row[::-1]) for row in np.eye(delta.size)])

@@ -1,8 +1,8 @@
-"""Stage 3. What a network pass leaves, summed by bins in one go over the elements: compiled, for passes on the processor.
+"""Stage 3. Compiled kernels that sum the results of a network pass by bins in one loop, for passes on the CPU.
 
-The same sums as those of `bins.locate` and `bins.moments_of`, which serve other devices, without their dozens of passes
-over memory. Arrays are float64; ``block`` is the block of each sample, ascending, and sums are added to what is there.
-Threads have blocks of their own, so that their number does not change a bit.
+They give the sums of `bins.locate` and `bins.moments_of`, which serve other devices, without their dozens of passes over
+memory. Arrays are float64; ``block`` is the block of each sample, ascending, and results are added to ``sums``. Every thread
+has blocks of its own, so the number of threads does not change a bit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BEGIN = np.array([float(n) if n < UNIFORM else UNIFORM * GradedMesh.GROWTH ** (
 def add_residuals(
     mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], block: Indices, sums: Array, threads: int = 1
 ) -> None:
-    """Moments of the residuals q [n, dims] to ``sums`` [blocks, 2 · bins, MOMENTS], interior bins first."""
+    """Add moments of the residuals q [n, dims] to ``sums`` [blocks, 2 · bins, MOMENTS], interior bins first."""
 
     def add(part: slice) -> None:
         _add_residuals(q[part], edge[part], block[part], _bins_of(mesh), sums=sums)
@@ -44,7 +44,7 @@ def add_residuals(
 def add_fractions(
     mesh: EvenMesh, fraction: Array, squared: Array, block: Indices, sums: Array, threads: int = 1
 ) -> None:
-    """Moments of φ [n, dims], weighted by 1 and by ``squared``, to ``sums`` [blocks, bins, 2, MOMENTS]."""
+    """Add moments of φ [n, dims], weighted by 1 and by ``squared``, to ``sums`` [blocks, bins, 2, MOMENTS]."""
 
     def add(part: slice) -> None:
         _add_fractions(fraction[part], squared[part], block[part], mesh.LIMIT, width=mesh.width, sums=sums)
@@ -55,12 +55,12 @@ def add_fractions(
 def add_weighted_residuals(
     mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_], weights: Array, sums: Array
 ) -> None:
-    """The same of residuals [n] with ``weights`` [n], to ``sums`` [2 · bins, MOMENTS]."""
+    """Add moments of residuals [n] with ``weights`` [n] to ``sums`` [2 · bins, MOMENTS]."""
     _add_weighted_residuals(q, edge, weights, _bins_of(mesh), sums=sums)
 
 
 def add_weighted_fractions(mesh: EvenMesh, fraction: Array, weights: Array, sums: Array) -> None:
-    """The same of φ [n] with two ``weights`` [2, n], to ``sums`` [bins, 2, MOMENTS]."""
+    """Add moments of φ [n] with two ``weights`` [2, n] to ``sums`` [bins, 2, MOMENTS]."""
     _add_weighted_fractions(fraction, weights, mesh.LIMIT, mesh.width, sums=sums)
 
 
@@ -69,7 +69,7 @@ def _bins_of(mesh: GradedMesh) -> Mesh:
 
 
 def locate(mesh: GradedMesh, q: Array, edge: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], Array]:
-    """Bin of each residual, those of edge levels after the others, and its position in the bin."""
+    """Bin of each residual, with bins of edge levels after the others, and its position in the bin."""
     index, position = np.empty(q.shape, dtype=np.int32), np.empty(q.shape)
     _locate(q, edge, _bins_of(mesh), index=index, position=position)
     return index, position
@@ -86,7 +86,7 @@ def add_products(
     sums: Array,
     threads: int = 1,
 ) -> None:
-    """Σ T_m(φ) Σ_l T_l(z) table[row, l] to ``sums`` [blocks, bins of φ, orders m, nodes]; rows below 0 are left out.
+    """Add Σ T_m(φ) Σ_l T_l(z) table[row, l] to ``sums`` [blocks, bins of φ, orders m, nodes]; rows below 0 are skipped.
 
     ``table`` is [rows, MOMENTS, nodes], ``position`` is z, and φ is binned evenly between ``limits``.
     """
@@ -98,7 +98,7 @@ def add_products(
 
 
 def _share(add: Callable[[slice], None], block: Indices, threads: int) -> None:
-    """Let threads add the samples of different blocks."""
+    """Distribute the blocks over threads."""
     begins = np.flatnonzero(np.diff(block, prepend=-1))
     parts = min(threads, begins.size)
     if parts == 1:
@@ -110,7 +110,7 @@ def _share(add: Callable[[slice], None], block: Indices, threads: int) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """One for each process: a fork has the parent's pool without its threads, and would wait for them for ever."""
+    """One pool per process: a fork inherits the parent's pool without its threads, and would wait for them forever."""
     return ThreadPoolExecutor(threads, thread_name_prefix="dpstride-sums")
 
 
@@ -212,7 +212,7 @@ def _add_products(
             x[0], x[1] = 1.0, z
             for order in range(2, MOMENTS):
                 x[order] = 2.0 * z * x[order - 1] - x[order - 2]
-            # Six orders at a time: reading and writing what is in between takes longer than the products.
+            # Six orders at a time: reading and writing partial sums takes longer than the products.
             values = table[row[i, d]]
             for n in range(nodes):
                 curve[n] = 0.0

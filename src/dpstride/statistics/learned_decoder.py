@@ -1,15 +1,15 @@
 """Stage 3. The decoder's cost with learned variance, summed over all elements of a row, without evaluating each of them.
 
-With ln σ² = ln g_t² − (1 − φ) δ per element, the cost is wanted at some fifty δ, and −ln p at every element and δ takes as
+With ln σ² = ln g_t² − (1 − φ) δ per element, the cost is needed at about fifty δ, and −ln p at every element and δ takes as
 long as the network. But −ln p(q, σ) is a smooth function of two numbers. So, for each t:
 
 1. it is evaluated once on a grid: the Chebyshev nodes of a few dozen bins of q, times nodes in y = (1 − φ) δ;
-2. an element takes its curve over the nodes in y by interpolation in its bin of q, and adds it to its bin of φ, times
-   Chebyshev polynomials of φ: products and sums, no special function;
-3. when all samples are in, the bins of φ are nodes with weights, and the curves are read at y = (1 − node) δ.
+2. the curve of an element over the nodes in y is interpolated in its bin of q, and added to its bin of φ, times Chebyshev
+   polynomials of φ: products and sums, no special functions;
+3. once all samples are added, the bins of φ become nodes with weights, and the curves are evaluated at y = (1 − node) δ.
 
 The sums agree with direct evaluation to 2e-9 or 2e-12 nats per element, usually to 1e-11. Elements with φ outside `FRACTIONS`
-or with q beyond all bins, and rows of so few elements that the grid would not pay, are evaluated directly.
+or with q beyond all bins, and rows with too few elements for the grid to pay off, are evaluated directly.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .decoder import decoder_nats
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-FRACTIONS = (-0.25, 1.25)  # φ is trained towards [0, 1] and not held there
+FRACTIONS = (-0.25, 1.25)  # φ is trained towards [0, 1] but not confined to it
 ORDERS = 8  # Chebyshev polynomials of φ in each bin, and
 BIN_WIDTH = 0.4  # the bin's width in y: a quarter of the strip ±π/2 in which −ln p is analytic, so 15^−ORDERS
-DIGITS = 18.0  # −ln of what the nodes in y may miss, of a curve's largest value
-DIRECT = 400_000  # evaluations below which a grid does not pay
+DIGITS = 18.0  # −ln of the interpolation error that the nodes in y may leave, relative to a curve's largest value
+DIRECT = 400_000  # evaluations below which a grid does not pay off
 
 
 class LearnedDecoder:
@@ -53,11 +53,11 @@ class LearnedDecoder:
         self.table = np.zeros((0, 0, 0))
         self.bins = (
             -(-math.ceil((high - low) / BIN_WIDTH) // 4) * 4
-        )  # so that neighbouring t share what `_reading` gives
+        )  # so that neighbouring t share the matrix of `_reading`
         self.sums = np.zeros((blocks, self.bins, ORDERS, self.nodes))
 
     def sums_of(self, q: Tensor, edge: Tensor, fraction: Tensor, block: Indices) -> tuple[Array | None, Array]:
-        """Add these elements [n, dims] to `sums` and to `direct`, by blocks counted from 0."""
+        """Return what these elements [n, dims] add to `sums` and to `direct`, by blocks counted from 0."""
         count = int(block[-1]) + 1
         if not self.gridded or q.device.type != "cpu" or q.dtype != torch.float64:
             return None, self._directly(q, edge, fraction, block, count=count)
@@ -89,7 +89,7 @@ class LearnedDecoder:
         return sums, direct
 
     def add(self, blocks: slice, sums: Array | None, direct: Array) -> None:
-        """Add what `sums_of` gave."""
+        """Add the result of `sums_of`."""
         self.direct[blocks] += direct
         if sums is not None:
             self.sums[blocks] += sums
@@ -102,7 +102,7 @@ class LearnedDecoder:
         return np.asarray(self.direct + self.sums.reshape(len(self.sums), -1) @ reading)
 
     def _directly(self, q: Tensor, edge: Tensor, fraction: Tensor, block: Indices, count: int) -> Array:
-        """Every element [n, dims] at every δ, as many δ at once as memory should hold."""
+        """Evaluate every element [n, dims] at every δ, in groups of δ that fit into memory."""
         sums = np.zeros((count, self.delta.size))
         shrink = ((fraction - 1.0) / 2.0)[..., None]
         at_once = max(1, DIRECT // max(1, q.numel()))
@@ -114,7 +114,7 @@ class LearnedDecoder:
         return sums
 
     def _rows(self, index: npt.NDArray[np.int32], inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-        """Rows of the table of these bins of q; those that no element was in before are evaluated."""
+        """Rows of the table for these bins of q; bins that are used for the first time are evaluated."""
         used = np.bincount(index[inside], minlength=self.row_of_bin.size) > 0
         missing = np.flatnonzero(used & (self.row_of_bin < 0))
         if missing.size:
@@ -131,7 +131,7 @@ class LearnedDecoder:
 
 @functools.lru_cache(maxsize=8)
 def _reading(bins: int, nodes: int, delta: tuple[float, ...]) -> Array:
-    """Matrix that takes sums [bins · ORDERS · nodes] to costs at each δ, δ being given in units of the largest."""
+    """Matrix from sums [bins · ORDERS · nodes] to costs at each δ, given in units of the largest."""
     low, high = FRACTIONS
     weights, at = chebyshev_rule(ORDERS)  # [ORDERS, ORDERS] from polynomials to nodes, and the nodes in [−1, 1]
     fraction = low + (high - low) * (np.arange(bins)[:, None] + 0.5 * (at + 1.0)) / bins

@@ -1,7 +1,7 @@
 """Stage 3. Counter-based noise: one independent stream per (seed, purpose, training step, sample).
 
-A number depends on what it is for and never on what was drawn before it, so a result does not depend on batch size,
-on the order of work, on the number of workers or on an interruption.
+A number depends on its purpose and never on what was drawn before it, so results do not depend on batch size, the order of
+work, the number of workers or interruptions.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ def uniform(seed: int, purpose: Purpose, step: int, samples: Sequence[int], numb
 
 def _streams(seed: int, purpose: Purpose, step: int, samples: Iterable[int]) -> Iterator[np.random.Generator]:
     """One generator, set to the beginning of each sample's stream in turn."""
-    bits = np.random.Philox(key=np.array([seed, step], dtype=np.uint64))  # a list would pass seeds above 2**63 by float
+    bits = np.random.Philox(
+        key=np.array([seed, step], dtype=np.uint64)
+    )  # a list would make floats of seeds above 2**63
     generator = np.random.Generator(bits)
-    state: Any = bits.state  # setting it is ten times as fast as making a new bit generator per sample
+    state: Any = bits.state  # setting it is ten times faster than a new bit generator per sample
     for sample in samples:
         # Philox 4x64: the key names the stream, and the low words of the counter are left to the draws.
         state["state"]["counter"][:] = (0, 0, _PURPOSES[purpose], sample)

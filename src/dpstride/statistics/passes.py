@@ -1,7 +1,7 @@
-"""Stage 3. Network passes: a unit of work → a piece per grid index, with everything that can be learnt from the pass.
+"""Stage 3. Network passes: a unit of work → a piece per grid index, with everything that later stages need.
 
-A batch may hold several t, so that it is full however few the samples are. Sums over a unit's samples are kept per block
-until all of them are in; then they shrink to what later stages need.
+A batch may hold several t, so that it is full even with few samples. Sums over a unit's samples are kept per block until
+all samples are added, and then reduced to what later stages need.
 """
 
 from __future__ import annotations
@@ -51,20 +51,18 @@ class Passes:
         self.decoder_nodes = artefact.learned_decoder_size(self.process) if self.learned and self.discretised else 0
 
     def samples_of(self, unit: Unit) -> Indices:
-        """The samples that a unit has at each of its t."""
+        """The samples of a unit, which are the same at each of its t."""
         return np.setdiff1d(np.array(self.ranges[unit.range]), unit.skipped).astype(np.int64)
 
     def run(self, unit: Unit) -> Arrays:
-        """The pieces of a unit, as arrays named "t/field"; or "nonfinite", the samples to be skipped, and nothing else."""
+        """The pieces of a unit, as arrays named "t/field"; or only "nonfinite", the samples to be skipped."""
         samples = self.samples_of(unit)
         t_of, sample_of = np.repeat(unit.steps, len(samples)), np.tile(samples, len(unit.steps))
         rows: dict[int, _Row] = {}
         pieces: Arrays = {}
         nonfinite: set[int] = set()
         waiting = [(place.start, place.stop) for place in batches(len(t_of), self.batch_size)]
-        made: dict[
-            tuple[int, int], tuple[Tensor, Batch]
-        ] = {}  # of the batch that comes next, while the network has one
+        made: dict[tuple[int, int], tuple[Tensor, Batch]] = {}  # the next batch, prepared while the network runs
 
         def noisy(place: tuple[int, int]) -> tuple[Tensor, Batch]:
             return made.pop(place) if place in made else self.noisy(t_of[slice(*place)], sample_of[slice(*place)])
@@ -75,7 +73,7 @@ class Passes:
 
         while waiting:
             first, last = waiting.pop(0)
-            if last - first > self.batch_size:  # it was made less meanwhile
+            if last - first > self.batch_size:  # which was reduced meanwhile
                 parts = batches(last - first, self.batch_size)
                 waiting[:0] = [(first + part.start, first + part.stop) for part in parts]
                 made.clear()
@@ -104,12 +102,12 @@ class Passes:
         return {"nonfinite": np.array(sorted(nonfinite))} if nonfinite else pieces
 
     def probe(self) -> Probed:
-        """Pass the probes: the work's own inputs at four of its samples, far apart, so that conditioning differs."""
+        """Run the probes: the work's own inputs at four of its samples, far apart, so that conditioning differs."""
         samples = self.data.varied(COUNT)
         return probe(self.denoiser, self._probe_inputs, samples, self.batch_size)
 
     def check_unchanged(self, probed: Probed) -> None:
-        """Pass a few of the probes again, to see whether the network is still what it was."""
+        """Run a few of the probes again; ValueError if the network has changed."""
         check_unchanged(self.denoiser, self._probe_inputs, probed)
 
     def _probe_inputs(self, t: Indices, samples: Indices) -> tuple[Tensor, Any]:
@@ -159,7 +157,7 @@ class Passes:
         rows: dict[int, _Row],
         meanwhile: Callable[[], None],
     ) -> dict[int, _Sums]:
-        """One network pass, and what each of its t has of it; ``meanwhile`` is done while the network runs."""
+        """One network pass and its sums by t; ``meanwhile`` is called while the network runs."""
         pending = self.denoiser.begin(x_t, torch.from_numpy(t), batch.conditioning)
         meanwhile()
         prediction = pending()
@@ -180,7 +178,7 @@ class Passes:
     def _halve(self, size: int) -> None:
         self.batch_size = (size + 1) // 2
         warnings.warn(
-            f"Out of memory with {size} samples in a batch; going on with {self.batch_size}. The result is the same up to "
+            f"Out of memory with {size} samples in a batch; continuing with {self.batch_size}. The result is the same up to "
             f"the network's rounding; batch_size={self.batch_size} avoids the attempt.",
             stacklevel=2,
         )
@@ -197,12 +195,12 @@ class Passes:
         )
 
 
-# --- what a row collects ----------------------------------------------------------------------------------------------
+# --- sums of one row --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Contribution of some samples to a row: columns ``place`` of the fields of single samples, and sums of ``blocks``."""
+    """Contribution of some samples to a row: columns ``place`` of per-sample fields, and sums of ``blocks``."""
 
     place: slice
     single: dict[str, Array]
@@ -213,12 +211,12 @@ class _Sums:
 
 
 class _Row:
-    """One grid index t on the samples of one unit: sums are added, then `finish` gives its piece."""
+    """One grid index t on the samples of one unit: sums are added, then `finish` returns its piece."""
 
     def __init__(self, passes: Passes, t: int, samples: Indices) -> None:
         self.passes, self.t, self.samples = passes, t, samples
         self.missing = len(samples)
-        # Blocks that the unit has any sample of, numbered from 0.
+        # Blocks with samples of this unit, numbered from 0.
         self.block = np.unique(passes.blocks[samples], return_inverse=True)[1]
         self.sizes = np.bincount(self.block).astype(np.float64)
         process, B = passes.process, len(self.sizes)
@@ -244,9 +242,9 @@ class _Row:
         edge: Tensor | None,
         mask: Tensor | None,
     ) -> _Sums:
-        """Sums of some of the samples, from residuals e and, where there are any, φ, edges and the mask, [n, dims] each.
+        """Sums of some of the samples, from residuals e and, if there are any, φ, edges and the mask, [n, dims] each.
 
-        Nothing is added yet, so that a pass that runs out of memory half way can be made again.
+        Nothing is added yet, so that a pass that runs out of memory can be repeated.
         """
         first = int(np.searchsorted(self.samples, samples[0]))
         place = slice(first, first + len(samples))
@@ -273,7 +271,7 @@ class _Row:
         return _Sums(place, single, blocks, residuals, fractions=fractions, learned_decoder=learned_decoder)
 
     def add(self, sums: _Sums) -> bool:
-        """Add the sums of some samples; True when all are in."""
+        """Add the sums of some samples; True once all are added."""
         for name, values in sums.single.items():
             self.piece.setdefault(name, np.zeros(len(self.samples)))[sums.place] = values
         if sums.residuals is not None:
@@ -290,8 +288,8 @@ class _Row:
         if (most := float(fraction.abs().max())) > mesh.LIMIT:
             raise ValueError(
                 f"The variance fraction phi = (v + 1)/2 reached {most:.3g} at grid step t = {self.t}; a learned-range "
-                f"network keeps it near [0, 1] (at most {mesh.LIMIT:g} is accepted). Does the network's second half of "
-                "channels hold v?"
+                f"network keeps it near [0, 1] (at most {mesh.LIMIT:g} is accepted). Does the second half of the "
+                "network's channels hold v?"
             )
         if _by_kernels(fraction):
             from . import kernels
@@ -323,7 +321,7 @@ class _Row:
         return np.moveaxis(moments.reshape(MOMENTS, count, 2 * mesh.bins), 0, 2)
 
     def finish(self) -> Arrays:
-        """Reduce the blocks to the totals of the samples, and to what standard errors need."""
+        """Reduce the blocks to totals over samples, and to what standard errors need."""
         passes, t, sizes, piece = self.passes, self.t, self.sizes, self.piece
         if passes.discretised:
             data_range = passes.data.data_range
@@ -354,17 +352,17 @@ class _Row:
 
 
 class ClippingWarning(UserWarning):
-    """Clipping keeps the model from some of the data."""
+    """Clipping keeps the model from reaching some of the data."""
 
 
 def warn_about_clipping(denoiser: Denoiser, *parts: Samples) -> None:
-    """Warn where clipping keeps the model from some of the data."""
+    """Warn if clipping keeps the model from reaching some of the data."""
     if words := clipping_words(denoiser.clip, *parts):
         warnings.warn(words, ClippingWarning, stacklevel=4)
 
 
 def clipping_words(clip: tuple[float, float] | None, *parts: Samples) -> str:
-    """Say that x̂_0 is clipped to less than the range of the data; nothing where it is not."""
+    """A warning that x̂_0 is clipped to less than the range of the data; empty if it is not."""
     ranges = [
         (float(data.counted_values.min()), float(data.counted_values.max()))
         if data.data_range.levels is None
@@ -381,7 +379,7 @@ def clipping_words(clip: tuple[float, float] | None, *parts: Samples) -> str:
 
 
 def _by_kernels(tensor: Tensor) -> bool:
-    """Return whether compiled kernels can have it: others than the processor have torch's own."""
+    """Return whether compiled kernels can be used: devices other than the CPU use torch's own."""
     return tensor.device.type == "cpu" and tensor.dtype == torch.float64
 
 

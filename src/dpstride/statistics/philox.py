@@ -1,8 +1,8 @@
 """Stage 3. Standard normal numbers of many Philox streams, compiled: bit for bit those of numpy's Generator.
 
-Blocks of a counter-based generator do not depend on each other, so a processor makes several at once when they are not
-asked for one number at a time. Numbers become normal by the ziggurat (Marsaglia and Tsang, 2000) with numpy's tables, which
-numba has for its own generators.
+Blocks of a counter-based generator do not depend on each other, so a CPU computes several at once if they are not requested
+one number at a time. Words become normal numbers by the ziggurat method (Marsaglia and Tsang, 2000) with numpy's tables,
+which numba has for its own generators.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Words = npt.NDArray[np.uint64]
 Stream = tuple[Word, Word, Word, Word]  # the key, and the upper half of the counter
 
 ROUNDS = 10
-BLOCKS = 64  # of four words, made at once: they stay in the nearest cache
+BLOCKS = 64  # of four words, generated at once; they stay in the nearest cache
 # Salmon et al. (2011), Philox 4×64: multipliers, and what is added to the key after each round.
 MULTIPLIERS = Word(0xD2E7470EE14C6C93), Word(0xCA5A826395121157)
 WEYL = Word(0x9E3779B97F4A7C15), Word(0xBB67AE8584CAA73B)
@@ -55,7 +55,7 @@ def _product(typing: Any, a: Any, b: Any) -> Any:
 
 @compiled
 def _draw(stream: Stream, block: int, words: Words) -> None:
-    """Words of the stream from this block on."""
+    """Fill ``words`` from the stream, from this block on."""
     for n in range(words.size // 4):
         a, b, c, d = Word(block + n) + ONE, Word(0), stream[2], stream[3]
         key_0, key_1 = stream[0], stream[1]
@@ -76,7 +76,7 @@ def _uniform(stream: Stream, position: int) -> float:
 
 @compiled
 def _at_edge(stream: Stream, position: int, word: Word, x: float) -> tuple[bool, float, int]:
-    """Return whether a point outside its layer's rectangle is under the curve, its x, and the position after."""
+    """Return whether a point outside its layer's rectangle is under the curve, its x, and the next position."""
     layer = word & LAYER
     if layer > Word(0):
         low, high = fi_double[layer], fi_double[layer - ONE]

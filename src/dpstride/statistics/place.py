@@ -1,4 +1,4 @@
-"""Stage 3. Where grid indices lie between those that were evaluated, and means between them."""
+"""Stage 3. Positions of grid indices between the evaluated ones, and interpolation there."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def check_evaluated(process: ForwardProcess, evaluated: npt.ArrayLike) -> Mask:
     if missing := [t for t in (1, process.T) if not mask[t]]:
         raise ValueError(
             f"Grid indices 1 and T = {process.T} must be evaluated, since statistics are interpolated and never "
-            f"extrapolated, but {' and '.join(map(str, missing))} is not. Add it to the steps."
+            f"extrapolated, but {' and '.join(map(str, missing))} is not. Add it to the indices."
         )
     return mask & (np.arange(mask.size) > 0)
 
 
 def predicts_of(statistics: Statistics) -> str:
-    """Target that the network of ``statistics`` predicts; statistics made by hand need not say, and have errors of x̂_0."""
+    """The prediction target of the network of ``statistics``; hand-made ones may not record it, and have errors of x̂_0."""
     return str(statistics.model.get("predicts", "x0"))
 
 
@@ -44,7 +44,7 @@ def coordinate_of(statistics: Statistics) -> Array:
 
 
 def interpolate(u: Array, values: Array, mask: Mask) -> Array:
-    """Monotone cubic interpolation in ``u`` of ``values`` [T + 1] that are known where ``mask``; row 0 is left alone."""
+    """Monotone cubic interpolation in ``u`` of ``values`` [T + 1] that are known where ``mask`` is True; row 0 is unchanged."""
     known = np.flatnonzero(mask[1:]) + 1
     result = values.copy()
     if known.size > 1:
@@ -61,7 +61,7 @@ class Place:
     u: Array
     below: npt.NDArray[np.int64]  # a <= t, evaluated
     above: npt.NDArray[np.int64]  # b >= t, evaluated
-    weight: Array  # of b; of a it is one less
+    weight: Array  # of b; that of a is 1 − weight
     wanted: Mask  # rows to fill
     pieces: list[npt.NDArray[np.int64]] | None = None  # evaluated rows between breaks, which are smoothed
 
@@ -69,7 +69,7 @@ class Place:
     def between(
         cls, statistics: Statistics, mask: Mask, rows: npt.ArrayLike | None = None, smooth: bool = False
     ) -> Place:
-        """The places of all grid indices, of which ``rows`` (all when None) are wanted."""
+        """The places of all grid indices, of which ``rows`` (all when None) are to be filled."""
         wanted = np.full(mask.size, rows is None)
         if rows is not None:
             wanted[np.asarray(rows)] = True
@@ -85,19 +85,19 @@ class Place:
 
     @property
     def missing(self) -> list[int]:
-        """Grid indices to fill; those evaluated too where their noise is smoothed away."""
+        """Grid indices to fill, including evaluated ones if they are smoothed."""
         left = self.wanted if self.pieces is not None else self.wanted & ~self.mask
         return [int(t) for t in np.flatnonzero(left[1:]) + 1]
 
     def curve(self, values: Array, units: Array) -> Array:
-        """``values`` [T + 1] interpolated between evaluated rows; smoothed, if they are to be, as ``units`` [T + 1, N] vary."""
+        """``values`` [T + 1] interpolated between evaluated rows; ``units`` [T + 1, N] show the noise if rows are smoothed."""
         for piece in self.pieces or ():
             values = values.copy()
             values[piece] = smooth_values(self.u[piece], values[piece], units[piece])
         return interpolate(self.u, values, self.mask)
 
     def neighbours(self, t: int) -> list[tuple[int, float]]:
-        """Evaluated neighbours of t and their weights; an evaluated t has itself."""
+        """Evaluated neighbours of t and their weights; an evaluated t is its own neighbour."""
         if self.mask[t]:
             return [(t, 1.0)]
         w = float(self.weight[t])

@@ -1,10 +1,10 @@
-"""Stage 3. Probes: fixed inputs that show what a network does, and that it does it to each sample by itself.
+"""Stage 3. Probes: fixed inputs that record a network's behaviour, and show whether it treats each sample separately.
 
-Everything else here takes for granted that a network is a function of (x, time, conditioning), sample by sample. One that
-is random, keeps something between calls, or mixes the samples of a batch would give wrong numbers without a word, so four
-inputs are passed alone, in batches of two, in one of eight, and alone again: `EVALUATIONS` network evaluations. Batches of
-two differ only in the other sample, so an honest network's rounding is the same in both and does not blur the comparison.
-A fifth input differs from the first in x alone, and comes right after it: who remembers outputs by time is found out.
+All other code here assumes that a network is a function of (x, time, conditioning), sample by sample. One that is random,
+keeps state between calls, or mixes the samples of a batch would silently give wrong numbers, so four inputs are passed
+alone, in batches of two, in one of eight, and alone again: `EVALUATIONS` network evaluations. Batches of two differ only in
+the other sample, so a correct network's rounding is the same in both and does not blur the comparison. A fifth input differs
+from the first in x alone, and comes right after it, which exposes networks that cache outputs by time.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Inputs = Callable[[Indices, Indices], tuple[Tensor, Any]]  # x_t and conditioning of grid indices and samples
 COUNT = 4
-LARGE = 8  # samples in the largest batch, if the work has such
-PAIRS = ((0, 1), (0, 2), (3, 1), (3, 2))  # each of the four in its place beside two others
+LARGE = 8  # samples in the largest batch, if the work has batches that large
+PAIRS = ((0, 1), (0, 2), (3, 1), (3, 2))  # each of the four, at its place in the batch, with two others
 # 4 alone and one more, 4 batches of two at one t, 4 at several, one large one, 4 alone again; 9 for a batch size of 1. Where
 # a batch cannot hold several t, there are 4 batches of two at each of the other t too.
 PASSES, EVALUATIONS = 18, 25 + LARGE
 AFTER = COUNT  # after the work, each alone
-ROUNDED = 10.0  # times `SAME_PLACE`, or what a batch of two rounds: what a larger batch may round
-ON_DEVICES = 1e-3  # graphics cards may take TF32 for float32, and another way to add up at every call
-NOT_FINITE = 1e4  # stands for NaN and infinity, which are the work's own to find and name,
-LARGEST = 1e100  # and for numbers whose squares would overflow
+ROUNDED = 10.0  # times `SAME_PLACE`, or the rounding in a batch of two: the rounding allowed in a larger batch
+ON_DEVICES = 1e-3  # GPUs may use TF32 for float32, and another order of summation at every call
+NOT_FINITE = 1e4  # replaces NaN and infinity, which the work itself reports,
+LARGEST = 1e100  # and numbers whose squares would overflow
 
 
 @dataclass(frozen=True)
 class Probed:
-    """Behaviour of a model, whether a batch may hold several t, and by how much of its size an output may round."""
+    """Behaviour of a model, whether a batch may hold several t, and the relative rounding error of an output."""
 
     behaviour: Behaviour
     mixes: bool
@@ -52,7 +52,7 @@ class Probed:
 
 
 class Model(Protocol):
-    """A model as the probes see it: a `Denoiser`, or whatever else responds at grid indices."""
+    """A model as the probes see it: a `Denoiser`, or anything else that responds at grid indices."""
 
     process: Any  # its grid, of T steps
     device: torch.device
@@ -60,7 +60,7 @@ class Model(Protocol):
 
     @property
     def autocast_now(self) -> torch.dtype | None:
-        """The lower precision in which torch runs what it sees fit."""
+        """Autocast's precision, or None."""
 
     def response(self, x_t: Tensor, t: Tensor, conditioning: Any = None) -> Tensor:
         """The network's own output."""
@@ -69,7 +69,7 @@ class Model(Protocol):
 @dataclass(frozen=True)
 class _Outputs:
     values: Array  # [n, numbers]
-    sizes: Array  # [n] norms; not less than a thousandth of the input's
+    sizes: Array  # [n] norms, at least a thousandth of the input's
     dtype: torch.dtype
 
     def row(self, place: int) -> tuple[Array, float]:
@@ -77,13 +77,13 @@ class _Outputs:
 
 
 def probe(denoiser: Model, inputs: Inputs, samples: Sequence[int], batch_size: int) -> Probed:
-    """Pass the probes; ValueError if the network is no function of each sample.
+    """Run the probes; ValueError unless the network is a function of each sample alone.
 
     Args:
         denoiser: the model.
-        inputs: gives x_t and conditioning of grid indices and sample numbers.
-        samples: four sample numbers, repeated where there are fewer.
-        batch_size: of the work to come; one sample at a time needs no batches here.
+        inputs: returns x_t and conditioning for grid indices and sample numbers.
+        samples: four sample numbers, repeated if there are fewer.
+        batch_size: of the work to come; no batches are probed if it is 1.
     """
     who, t = np.asarray(samples, dtype=np.int64), _times(denoiser.process.T)
 
@@ -92,7 +92,7 @@ def probe(denoiser: Model, inputs: Inputs, samples: Sequence[int], batch_size: i
         return _respond(denoiser, *inputs(indices, who[list(places)]), indices)
 
     alone = [at([t[0]], [0])]
-    beside = at([t[0]], [1])
+    next_input = at([t[0]], [1])
     alone += [at([t[i]], [i]) for i in range(1, COUNT)]
     together = mixed = None
     if batch_size > 1:
@@ -125,17 +125,17 @@ def probe(denoiser: Model, inputs: Inputs, samples: Sequence[int], batch_size: i
     if rounding > IN_BATCH:
         raise ValueError(_in_batches(rounding, 2))
     allowed = min(IN_BATCH, ROUNDED * max(slack, rounding))
-    if together is None and np.array_equal(beside.values, alone[0].values):  # a constant, or an output kept from before
+    if together is None and np.array_equal(next_input.values, alone[0].values):  # a constant, or a cached output
         together = _pairs(lambda a, b: at([t[0], t[0]], [a, b]))
         if together is not None and _disturbed(together) > slack:
-            together = None  # batches are not what it is made for, and there will be none
-    if together is not None and (far := _apart(beside.row(0), together[0].row(1))) > allowed:
+            together = None  # it is not made for batches, and there will be none
+    if together is not None and (far := _apart(next_input.row(0), together[0].row(1))) > allowed:
         raise ValueError(_remembers(far, t[0]))
     if batch_size > 2:
         size = min(LARGE, batch_size)
         mixes = mixes and _in_large(lambda places: at([t[i] for i in places], places), alone, size, True) <= allowed
         if not mixes:
-            far = _in_large(lambda places: at([t[0]] * size, places), [alone[0], beside], size)
+            far = _in_large(lambda places: at([t[0]] * size, places), [alone[0], next_input], size)
             if far > allowed:
                 raise ValueError(_in_batches(far, size))
     behaviour = Behaviour(
@@ -154,7 +154,7 @@ def probe(denoiser: Model, inputs: Inputs, samples: Sequence[int], batch_size: i
 
 
 def check_unchanged(denoiser: Model, inputs: Inputs, probed: Probed) -> None:
-    """Pass four of the probes once more, after the work; ValueError if the network is not what it was before."""
+    """Run four of the probes once more, after the work; ValueError if the network has changed."""
     there = probed.behaviour
     for place, (t, sample) in enumerate(zip(there.t, there.samples, strict=True)):
         index = np.array([t], dtype=np.int64)
@@ -163,14 +163,14 @@ def check_unchanged(denoiser: Model, inputs: Inputs, probed: Probed) -> None:
         far /= max(there.sizes[place], float(found.sizes[0]), 1e-300)
         if far > probed.slack:
             raise ValueError(
-                f"The network changed while it worked: at t = {t} it gives another output than before (by {far:.2g} of its "
-                "size), so the numbers are of several networks. Make it a function of (x, time, conditioning) alone: look for "
-                "what it counts, keeps or learns from call to call."
+                f"The network changed during the work: at t = {t} its output differs from the one before (by {far:.2g} of its "
+                "size), so the numbers come from several networks. Make it a function of (x, time, conditioning) alone: look "
+                "for anything that it counts, stores or learns between calls."
             )
 
 
 def probe_on_noise(denoiser: Denoiser, conditioning: Any, count: int, batch_size: int) -> Probed:
-    """`probe` where there are no data: on noised noise, with the conditioning of the first of ``count`` samples."""
+    """`probe` without data: on noised noise, with the conditioning of the first of ``count`` samples."""
     shape, process = denoiser.shape, denoiser.process
     assert shape is not None
 
@@ -191,7 +191,7 @@ def _times(T: int) -> tuple[int, int, int, int]:
 
 
 def _pairs(both: Callable[[int, int], _Outputs]) -> list[_Outputs] | None:
-    """The probes in batches of two, as `PAIRS` has them; None if two do not fit into memory."""
+    """The probes in batches of two, as `PAIRS` lists them; None if two do not fit into memory."""
     try:
         return [both(*places) for places in PAIRS]
     except (MemoryError, RuntimeError) as error:
@@ -201,18 +201,18 @@ def _pairs(both: Callable[[int, int], _Outputs]) -> list[_Outputs] | None:
 
 
 def _mixed(both: Callable[[int, int], _Outputs]) -> list[_Outputs] | None:
-    """The same with a t for each; None if the network refuses."""
+    """The same with a different t for each sample; None if the network refuses."""
     try:
         return _pairs(both)
-    except Exception:  # whatever else is wrong with it, the work itself will say
+    except Exception:  # any other fault will show in the work itself
         return None
 
 
 def _disturbed(batches: list[_Outputs]) -> float:
-    """Return how far an output moves when only the other sample of its batch is another.
+    """Return how far an output moves when only the other sample of its batch changes.
 
-    Whichever of the two rows a network takes something from for both (the first, the last, the larger, a mean), that row
-    was exchanged in one of the batches, and the other row shows it.
+    If a network uses something of one row for both (of the first, the last, the larger, or a mean), that row was exchanged
+    in one of the batches, and the other row shows it.
     """
     first, other_second, other_first, both_others = batches
     moved = [
@@ -227,7 +227,7 @@ def _disturbed(batches: list[_Outputs]) -> float:
 def _in_large(
     respond: Callable[[list[int]], _Outputs], alone: list[_Outputs], size: int, may_refuse: bool = False
 ) -> float:
-    """Return how far the outputs ``alone`` move in a batch of so many of the same inputs; 0 if that does not fit in memory."""
+    """Return how far the outputs ``alone`` move in a batch of ``size`` such inputs; 0 if that does not fit into memory."""
     places = [i % len(alone) for i in range(size)]
     try:
         found = respond(places)
@@ -249,12 +249,12 @@ def _respond(denoiser: Model, x_t: Tensor, conditioning: Any, t: Indices) -> _Ou
 
 
 def _apart(one: tuple[Array, float], other: tuple[Array, float]) -> float:
-    """Distance of two outputs, as a part of their size."""
+    """Distance of two outputs, relative to their size."""
     return float(np.linalg.norm(one[0] - other[0])) / max(one[1], other[1], 1e-300)
 
 
 def _is_random(denoiser: Model, respond: Callable[[], _Outputs], slack: float) -> bool:
-    """Return whether torch's random numbers explain the difference: from the same seed there is none."""
+    """Return whether torch's random numbers explain the difference: with the same seed there is none."""
     with torch.random.fork_rng(devices=[denoiser.device] if denoiser.device.type == "cuda" else []):
         found = []
         for _ in range(2):
@@ -264,15 +264,15 @@ def _is_random(denoiser: Model, respond: Callable[[], _Outputs], slack: float) -
 
 
 def _not_repeatable(far: float, t: int, random: bool) -> str:
-    found = f"The network gave another output when the same input came again (by {far:.2g} of its size, at t = {t})"
+    found = f"The network returned different outputs for the same input (by {far:.2g} of their size, at t = {t})"
     if random:
         return (
-            f"{found}: it draws random numbers, so no result could be repeated. Dropout that was left on does that: call "
-            ".eval() on every module (Denoiser does for those it can find). A network that is random by design must draw "
-            "its numbers from its input."
+            f"{found}: it draws random numbers, so no result could be reproduced. Dropout that was left on does that: call "
+            ".eval() on every module (Denoiser does for those it can find). A network that is random by design must derive "
+            "its random numbers from its input."
         )
     return (
-        f"{found}: it keeps something between calls, or draws random numbers of its own, so results would depend on the "
+        f"{found}: it keeps state between calls, or draws random numbers of its own, so results would depend on the "
         "order of the work. Make it a function of (x, time, conditioning) alone; modules in training mode need .eval()."
     )
 
@@ -280,26 +280,26 @@ def _not_repeatable(far: float, t: int, random: bool) -> str:
 def _disturbs(far: float, t: int) -> str:
     return (
         f"The network's output for a sample depends on the other samples in its batch (by {far:.2g} of its size at t = {t}), "
-        "so that every result would depend on the batches. Batch normalisation in training mode does that: call .eval() on "
-        "every module (Denoiser does for those it can find). So does a mean, a norm or one label taken over the whole batch: "
-        "take it for each sample."
+        "so every result would depend on the batches. Batch normalisation in training mode does that: call .eval() on every "
+        "module (Denoiser does for those it can find). So does a mean, a norm or a single label for the whole batch: compute "
+        "it for each sample."
     )
 
 
 def _remembers(far: float, t: int) -> str:
     return (
-        f"The network gave a sample another output right after another sample at the same t = {t} than in a batch (by "
-        f"{far:.2g} of its size): it remembers something by time or shape, whatever x is. Turn that cache off, or let it hold "
-        "only what does not depend on x."
+        f"Right after another sample at the same t = {t}, the network returned a different output for a sample than in a batch "
+        f"(by {far:.2g} of its size): it caches something by time or shape, whatever x is. Turn that cache off, or let it "
+        "store only values that do not depend on x."
     )
 
 
 def _in_batches(far: float, size: int) -> str:
     count = "two" if size == 2 else size
     return (
-        f"The network gives a sample another output in a batch of {count} than alone (by {far:.2g} of its size), so that every "
-        "result would depend on the batches. Look for a squeeze() that drops the batch's dimension, for a sum over it, or for "
-        "one label taken for all."
+        f"The network returns a different output in a batch of {count} than for the sample alone (by {far:.2g} of its size), "
+        "so every result would depend on the batches. Look for a squeeze() that drops the batch dimension, a sum over it, or a "
+        "single label for all samples."
     )
 
 

@@ -1,7 +1,7 @@
 """Stage 3. Pieces of statistics → whole rows → `Statistics`.
 
-A row is whole when the pieces of all its ranges of samples are in; they are put together in the order of the samples,
-whatever the order in which they came.
+A row is complete when the pieces of all its ranges of samples are added; they are combined in the order of the samples,
+whatever the order in which they arrive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rows:
         self.process, self.data, self.identity, self.skipped = denoiser.process, data, identity, skipped
         kept = np.setdiff1d(np.arange(len(data)), skipped)
         if kept.size == 0:
-            raise ValueError("The network returned NaN or infinity for every sample, so that nothing is left.")
+            raise ValueError("The network returned NaN or infinity for every sample, so no sample is left.")
         self.samples = len(kept)
         self.ranges = sample_ranges(len(data))
         self.block = artefact.block_of_sample(self.samples, skipped)
@@ -63,22 +63,22 @@ class Rows:
         self.binned: dict[str, dict[int, Binned]] = {
             name: {} for name, wanted in (("residual", discretised), ("fraction", learned)) if wanted
         }
-        self.parts: dict[int, dict[int, Arrays]] = {}  # binned pieces of rows that are not whole yet, by t and range
-        # Ranges all of whose samples are skipped have nothing to wait for.
+        self.parts: dict[int, dict[int, Arrays]] = {}  # binned pieces of incomplete rows, by t and range
+        # Ranges whose samples are all skipped are complete from the start.
         self.present = np.zeros((len(self.ranges), self.process.T + 1), dtype=bool)
         self.present[[columns.start == columns.stop for columns in self.columns]] = True
 
     @property
     def evaluated(self) -> npt.NDArray[np.bool_]:
-        """Grid indices whose rows are whole."""
+        """Grid indices whose rows are complete."""
         return np.asarray(self.present.all(axis=0) & (np.arange(self.process.T + 1) > 0))
 
     def missing(self, wanted: npt.NDArray[np.int64]) -> list[list[int]]:
-        """For each range, the wanted grid indices whose piece is not there."""
+        """For each range, the wanted grid indices whose piece is missing."""
         return [wanted[~present[wanted]].tolist() for present in self.present]
 
     def add(self, unit: Unit, arrays: Arrays) -> bool:
-        """Take over the pieces of a unit; False if it had other samples than these rows, or none at all."""
+        """Add the pieces of a unit; False if it had other samples than these rows, or no pieces."""
         samples = self.ranges[unit.range]
         if "nonfinite" in arrays or unit.skipped != tuple(n for n in self.skipped if n in samples):
             return False
@@ -107,7 +107,7 @@ class Rows:
             self.plain["learned_decoder"][t] = sums.sum(axis=0) / self.samples
 
     def take_over(self, found: Statistics) -> None:
-        """Take over the evaluated rows of finished statistics of the same work, if they are of the same samples."""
+        """Reuse the evaluated rows of finished statistics of the same work, if they are of the same samples."""
         if found.skipped != self.skipped:
             return
         evaluated = np.flatnonzero(found.evaluated)
@@ -122,7 +122,7 @@ class Rows:
         self.present[:, evaluated] = True
 
     def statistics(self) -> Statistics:
-        """Return what is there; rows that are not `evaluated` are zero."""
+        """Return the statistics so far; rows that are not `evaluated` are zero."""
         data = self.identity["data"] | {"samples": self.samples, "shape": list(self.data.shape)}
         if self.deviation is not None:
             data |= {"deviation": self.deviation}
@@ -167,7 +167,8 @@ def _squares(data: Samples) -> Array:
 def _deviation(data: Samples, kept: npt.NDArray[np.int64]) -> float | None:
     """Standard deviation per dimension, the root of the mean over dimensions of their variances; None for one sample.
 
-    Where a model is given some elements, those that count: a dimension's variance has the weight of its degrees of freedom.
+    If the model is given some elements, only the others count, and a dimension's variance is weighted by its degrees of
+    freedom.
     """
     if kept.size < 2:
         return None

@@ -1,8 +1,8 @@
-"""Stage 3. Spot checks: a few (t, sample) of rows that are taken over are computed again and compared with what was kept.
+"""Stage 3. Spot checks: a few (t, sample) of reused rows are recomputed and compared with the stored numbers.
 
 Probes are the same in every run, so that they can be compared; an edit that spares their inputs would pass them. The places
-here are drawn anew in every run, spread over the rows that are there, so no edit can know them. Also checked in this way,
-sample by sample, is the first work of every process: its batches are as large as they come.
+here are drawn anew in every run, spread over the stored rows, so no edit can know them. The first unit of every process is
+checked in this way too, sample by sample, because its batches are full.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .units import Unit, batches
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-SPOTS = 16  # of rows that are taken over
-OF_UNIT = 2  # of a unit that was just computed
+SPOTS = 16  # places in reused rows
+OF_UNIT = 2  # places in a unit that was just computed
 ALGEBRA = 100.0  # units in the last place by which sums over dimensions may differ
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Numbers of single samples that are there: of rows ``t``, each on the columns ``first`` … ``last`` − 1."""
+class StoredRows:
+    """Stored numbers of single samples: rows ``t``, each on the columns ``first`` … ``last`` − 1."""
 
     t: Indices
     first: Indices
@@ -40,7 +40,7 @@ class Kept:
     fraction_sum: Array | None
 
     @classmethod
-    def of_statistics(cls, found: Statistics) -> Kept:
+    def of_statistics(cls, found: Statistics) -> StoredRows:
         """All evaluated rows of finished statistics."""
         t = np.flatnonzero(found.evaluated)
         samples = np.setdiff1d(np.arange(found.samples + len(found.skipped)), found.skipped)
@@ -48,7 +48,7 @@ class Kept:
         return cls(t, *ends, samples, squared_error=found.squared_error, fraction_sum=found.fraction_sum)
 
     @classmethod
-    def of_rows(cls, rows: Rows, units: Sequence[Unit]) -> Kept:
+    def of_rows(cls, rows: Rows, units: Sequence[Unit]) -> StoredRows:
         """Contribution of ``units`` to the rows."""
         t = np.array([t for unit in units for t in unit.steps], dtype=np.int64)
         number = np.array([unit.range for unit in units for _ in unit.steps], dtype=np.int64)
@@ -62,15 +62,15 @@ class Kept:
         return cls(t, first, last, samples, squared_error=errors, fraction_sum=fractions)
 
     def draw(self, count: int) -> tuple[Indices, Indices]:
-        """Grid indices and columns of ``count`` places, spread evenly over the rows; others in every run."""
+        """Grid indices and columns of ``count`` places, spread evenly over the rows and drawn anew in every run."""
         rng = np.random.default_rng()
         at = ((rng.random() + np.arange(count)) * (self.t.size / count)).astype(np.int64)
         return self.t[at], rng.integers(self.first[at], self.last[at])
 
     def ends(self, batch_size: int) -> tuple[Indices, Indices] | None:
-        """The first and last place of a batch with several t, if rows of one unit had any.
+        """The first and last place of a batch with several t, if the unit of these rows had any.
 
-        A network that takes one time for all of a batch gives a wrong number at one of them, whichever time it takes.
+        A network that uses one time for a whole batch gives a wrong number at one of them, whichever time it uses.
         """
         count = int(self.last[0] - self.first[0])
         for part in batches(self.t.size * count, batch_size):
@@ -82,7 +82,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A number that is computed now beside what was kept; ``where`` says which, and rounding may change it by ``allowed``."""
+    """A number computed now and the stored one; ``where`` says which, and rounding may change it by ``allowed``."""
 
     where: str
     kept: float
@@ -91,7 +91,7 @@ class Deviation:
 
     @property
     def far(self) -> float:
-        """Distance of the two, as a multiple of what is allowed; NaN where there is none."""
+        """Distance of the two, as a multiple of ``allowed``; NaN if a number is NaN."""
         return abs(self.now - self.kept) / max(self.allowed, 1e-300)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Deviation:
 
 
 def farthest(found: Iterable[Deviation]) -> Deviation | None:
-    """The one that is farthest beyond rounding; None if all are within it."""
+    """The deviation farthest beyond rounding; None if all are within it."""
     worst: Deviation | None = None
     for each in found:
         if not each.far <= 1.0 and (worst is None or not each.far <= worst.far):
@@ -108,14 +108,14 @@ def farthest(found: Iterable[Deviation]) -> Deviation | None:
 
 
 def deviation(
-    passes: Passes, kept: Kept, tolerance: float, usual: float, *, of_unit: bool = False, at_once: int = 1
+    passes: Passes, kept: StoredRows, tolerance: float, usual: float, *, of_unit: bool = False, at_once: int = 1
 ) -> Deviation | None:
-    """Compute a few places again, in batches of ``at_once``; None if all are what was kept, but for rounding.
+    """Recompute a few places in batches of ``at_once``; None if all agree with the stored numbers up to rounding.
 
-    A network rounds as its inner numbers do, of which a small output is a difference: where samples have two numbers, one
-    output in twenty is. So the size of an output counts as the ``usual`` one at least. If it is off by ``tolerance`` of that,
-    then x̂_0 is by that over the root of `output_gain` (clipping makes it less), the root of Σ e² by no more, and Σ φ by half
-    of the root of dims times as much as the output.
+    The rounding error of a network is that of its internal numbers, and a small output is a difference of such numbers: of
+    samples with two elements, one output in twenty is. So the size of an output counts as the ``usual`` one at least. If an
+    output is off by ``tolerance`` of that, x̂_0 is off by as much over the root of `output_gain` (less with clipping), the
+    root of Σ e² by no more than that, and Σ φ by half the root of dims times the error of the output.
     """
     if kept.t.size == 0:
         return None
@@ -125,7 +125,7 @@ def deviation(
 
 
 def _again(
-    passes: Passes, kept: Kept, tolerance: float, usual: float, *, places: tuple[Indices, Indices], at_once: int
+    passes: Passes, kept: StoredRows, tolerance: float, usual: float, *, places: tuple[Indices, Indices], at_once: int
 ) -> Iterator[Deviation]:
     t, columns = places
     gain = np.sqrt(output_gain(passes.process, passes.denoiser.predicts))
@@ -145,7 +145,7 @@ def _again(
 
 
 def _numbers(passes: Passes, t: Indices, samples: Indices) -> list[tuple[float, float, float]]:
-    """The root of Σ e², Σ φ and the norm of the network's output, of each (t, sample); NaN where that is not finite."""
+    """The root of Σ e², Σ φ and the norm of the network's output, of each (t, sample); NaN where the output is not finite."""
     x_t, batch = passes.noisy(t, samples)
     index = torch.from_numpy(t)
     output = passes.denoiser.response(x_t, index, batch.conditioning)
@@ -161,10 +161,10 @@ def _numbers(passes: Passes, t: Indices, samples: Indices) -> list[tuple[float, 
 
 
 def of_another_model(found: object, there: Behaviour, now: Behaviour) -> str:
-    """Message about rows that the model of ``now`` does not give."""
+    """Message about rows that the model of ``now`` does not reproduce."""
     _, why = there.tolerance(now)
     return (
-        f"holds work of a model that behaves otherwise: computed again, {found} ({why}), though its weights and its outputs on "
+        f"holds work of a model that behaves differently: recomputed, {found} ({why}), although its weights and its outputs on "
         "the probes are the same: its code, its attributes or its settings have changed"
     )
 
@@ -172,7 +172,7 @@ def of_another_model(found: object, there: Behaviour, now: Behaviour) -> str:
 def of_batches(found: object, size: int) -> str:
     """Message about a unit whose batches had ``size`` samples."""
     return (
-        f"The network gives a sample another output in a batch of up to {size} than alone, so that every result would depend "
-        f"on the batches: alone, {found}. Look for whatever it does with large batches only (parts that it is cut into, a "
+        f"The network returns a different output in a batch of up to {size} than for the sample alone, so every result would "
+        f"depend on the batches: alone, {found}. Look for anything that it does with large batches only (splitting them, a "
         "statistic over the batch), or use a smaller batch size."
     )

@@ -1,16 +1,16 @@
 """Stage 3. A teacher's trajectories, and how far one step of a deterministic sampler would leave them.
 
-The teacher is DDIM without noise along every step of the grid: T network evaluations per sample. Its states x_t and
-outputs x̂_0(x_t, t) are all that any jump t → s needs, since the jump is linear in them, so no jump costs an evaluation:
+The teacher is DDIM without noise along every step of the grid: T network evaluations per sample. Any jump t → s is linear
+in its states x_t and outputs x̂_0(x_t, t), so no jump takes another evaluation:
 
     deviation[t, s]  = E |x_s − a x_t − b x̂_0(t)|²                              one step of DDIM
     second[r, t, s]  = E |x_s − a x_t − b x̂_0(t) − c (x̂_0(t) − x̂_0(r))|²        one step of DPM-Solver++ 2M that came from r
 
-and squares of sums of vectors are sums of inner products, which one matrix product per batch gives for all pairs. Memory:
+Squares of sums of vectors are sums of inner products, and one matrix product per batch gives these for all pairs. Memory:
 2 (M + 1) · batch · dims numbers of 8 bytes for the states of one batch, and 8 (M + 1)² + 8 (m + 1)³ bytes for the tables, on
 M kept grid points and m for the triples.
 
-What an error at s becomes at the end of the path is measured on a few of the samples, the probes: at each of ten noise
+The effect of an error at s on the end of the path is measured on a few of the samples, the probes: at each of ten noise
 levels a jump from the level above is made and followed to the end by the teacher's own steps, about 5 T evaluations per
 probe. The ratio of the two mean squares is `amplification`.
 """
@@ -51,18 +51,19 @@ Array = npt.NDArray[np.float64]
 KEPT = 1000  # grid points between which jumps are tabulated
 STATE_BYTES = 1 << 30  # of one batch's states, unless one sample has more
 PROBES = 8  # samples on which amplification is measured
-LEVELS = 10  # noise levels at which it is
-PAIRED = 128  # grid points between which steps with memory are: their table has three sides
+LEVELS = 10  # noise levels at which it is measured
+PAIRED = 128  # grid points between which steps with memory are tabulated: their table has three dimensions
 
 
 @dataclass(frozen=True)
 class TableSizes:
-    """Sizes of what is tabulated of a teacher's path.
+    """Sizes of the tables of a teacher's path.
 
     Attributes:
-        kept: how many grid points to tabulate jumps between (at most; even in the grid index), or which.
-        paired: at most so many of them for DPM-Solver++ 2M, even half in angle and half in log-SNR; 0 for none.
-        probes: samples, the first ones, on which amplification is measured, with some 5 T evaluations more; 0 for none.
+        kept: number of grid points to tabulate jumps between (at most; even in the grid index), or their indices.
+        paired: number of these points for DPM-Solver++ 2M (at most; spaced half by angle, half by log-SNR); 0 for none.
+        probes: number of samples, from the first, on which amplification is measured, with some 5 T evaluations more; 0
+            for none.
     """
 
     kept: int | npt.ArrayLike = KEPT
@@ -86,21 +87,21 @@ def estimate_trajectory(
     checkpoint: str | os.PathLike[str] | None = None,
     **sizes: Any,
 ) -> Trajectory:
-    """Follow a teacher from ``samples`` noises to clean data, T network evaluations each, and tabulate jumps.
+    """Follow a teacher from ``samples`` noise samples to clean data, T network evaluations each, and tabulate jumps.
 
-    Before that, the probes are passed (`dpstride.statistics.probes`, 33 evaluations). A cheaper teacher is one on fewer
-    steps: pass ``denoiser.on_grid(denoiser.process.subset(steps))``.
+    The probes are run first (`dpstride.statistics.probes`, 33 evaluations). For a cheaper teacher on fewer steps, pass
+    ``denoiser.on_grid(denoiser.process.subset(steps))``.
 
     Sizes of the tables, ``kept``, ``paired`` and ``probes``, are those of `TableSizes`.
 
     Args:
         denoiser: the model; it must know its sample shape. No data is needed.
-        samples: trajectories. `sample` starts from the same noises with the same seed.
+        samples: number of trajectories. `sample` starts from the same noise with the same seed.
         seed: random seed of the noise.
-        batch_size: samples per network pass, whose states are in memory at a time; fewer where these would take over 1 GB.
+        batch_size: samples per network pass, whose states are all in memory; fewer if these would take over 1 GB.
         conditioning: one entry per sample, as with data.
         progress: show a progress bar (only ever on a terminal).
-        checkpoint: the file for the result; finished batches are kept beside it until it is complete.
+        checkpoint: the file for the result; finished batches are kept next to it until it is complete.
     """
     check_kinds(estimate_trajectory, denoiser=denoiser)
     refuse_given(denoiser.given, "A trajectory")
@@ -146,7 +147,7 @@ def estimate_trajectory(
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """Parts of a teacher's path that are kept: grid indices of its process, places among these; and which samples."""
+    """The parts of a teacher's path that are kept: grid indices of its process, positions among these, and samples."""
 
     grid: npt.NDArray[np.int64]
     coarse: npt.NDArray[np.int64]
@@ -164,7 +165,7 @@ def _plan(process: ForwardProcess, sizes: TableSizes, samples: int, seed: int) -
 
 
 def _facts(of: _Plan | Trajectory) -> dict[str, Any]:
-    """The part of an identity that plan and result both say."""
+    """The part of an identity that plan and result share."""
     return {
         "coarse": of.coarse.tolist(),
         "levels": of.levels.tolist(),
@@ -177,7 +178,7 @@ def _facts(of: _Plan | Trajectory) -> dict[str, Any]:
 def _batches(
     denoiser: Denoiser, plan: _Plan, missing: list[tuple[int, int]], conditioning: Any, *, bar: bool
 ) -> Iterator[tuple[str, Arrays]]:
-    """Sums over the samples of each batch that is missing, (first, count)."""
+    """Sums over the samples of each missing batch (first, count)."""
     T, kept = denoiser.process.T, denoiser.process.subset(plan.grid)
     known = plan.samples - sum(count for _, count in missing)
     with progress_bar(plan.samples * T, "teacher", " steps", bar, initial=known * T) as shown:
@@ -202,7 +203,7 @@ def _follow(
 ) -> tuple[Array, Array, Arrays]:
     """States x_t and outputs x̂_0(x_t, t) of the teacher at the kept grid points, [M+1, count · dims] each.
 
-    And, of the first samples, the mean squares of what jumps to the levels miss there and what has become of it at the end.
+    Also, for the first samples, the squared errors of jumps to the levels, at the level and at the end.
     """
     process, shape, (first, count) = denoiser.process, denoiser.shape, batch
     assert shape is not None
@@ -241,7 +242,7 @@ def _follow(
 
 
 def _sums(process: ForwardProcess, coarse: npt.NDArray[np.int64], states: Array, outputs: Array) -> Arrays:
-    """Add some trajectories to the tables."""
+    """The tables, summed over some trajectories."""
     size = process.T + 1
     t, s = np.meshgrid(np.arange(1, size), np.arange(size), indexing="ij")
     a, b = ddim.coefficients(process, t, s)
@@ -287,7 +288,7 @@ def _add(sums: Arrays, arrays: Arrays) -> None:
 def _trajectory(denoiser: Denoiser, plan: _Plan, sums: Arrays, identity: dict[str, Any]) -> Trajectory:
     samples, grid, process = plan.samples, plan.grid, denoiser.process.subset(plan.grid)
     deviation = sums["deviation"] / samples
-    # The teacher's own steps leave it by nothing; what inner products leave of it is rounding.
+    # The teacher's own steps do not deviate from it; what inner products give for them is rounding.
     own = np.flatnonzero(np.diff(grid) == 1)
     deviation[own + 1, own] = 0.0
     ends = sums["end"].reshape(samples, -1)
@@ -324,7 +325,7 @@ def _identity_of(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _kept(process: ForwardProcess, kept: int | npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """The grid indices to keep, 0 and T among them."""
+    """The grid indices to keep, including 0 and T."""
     T = process.T
     if not isinstance(kept, (int, np.integer)):
         return np.union1d(np.asarray(kept, dtype=np.int64), [0, T])
@@ -334,10 +335,10 @@ def _kept(process: ForwardProcess, kept: int | npt.ArrayLike) -> npt.NDArray[np.
 
 
 def _coarse(process: ForwardProcess, paired: int) -> npt.NDArray[np.int64]:
-    """``paired`` grid points above 0, or nearly, even in the sum of angle and log-SNR, each scaled to its range.
+    """About ``paired`` grid points above 0, evenly spaced in the sum of angle and log-SNR, each scaled to its range.
 
-    The angle atan(g/f) sees the trajectory's large moves, log-SNR the fine ones next to clean data. The far noise end, where
-    log-SNR may be infinite, is drawn together as in `coordinate.noise_coordinate`.
+    The angle atan(g/f) resolves the trajectory's large moves, log-SNR the fine ones next to clean data. The far noise end,
+    where log-SNR may be infinite, is compressed as in `coordinate.noise_coordinate`.
     """
     T = process.T
     if paired <= 1:
@@ -346,7 +347,7 @@ def _coarse(process: ForwardProcess, paired: int) -> npt.NDArray[np.int64]:
         return np.arange(T + 1)
     angle, log_snr = np.arctan2(process.g, process.f)[1:], -np.log(process.snr[1:] + 1e-4)
     u = sum((part - part[0]) / (part[-1] - part[0]) for part in (angle, log_snr))
-    # On a grid that is coarse somewhere several points fall on one index, so more are asked for until there are enough.
+    # Where the grid is coarse, several points fall on one index, so more are requested until there are enough.
     for count in range(paired, 8 * paired):
         wanted = np.linspace(0.0, float(u[-1]), count)
         right = np.clip(np.searchsorted(u, wanted), 1, T - 1)
@@ -359,7 +360,7 @@ def _coarse(process: ForwardProcess, paired: int) -> npt.NDArray[np.int64]:
 
 
 def _levels(grid: npt.NDArray[np.int64], coarse: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The inner points that are more than one of the teacher's steps below the next: a single step misses nothing."""
+    """The inner points that are more than one of the teacher's steps below the next: a single step makes no error."""
     return coarse[1:-1][np.diff(grid[coarse[1:]]) > 1]
 
 

@@ -1,4 +1,4 @@
-"""Stage 3. What is known of a teacher's trajectories, and its file; `trajectory` says what the numbers are."""
+"""Stage 3. The statistics of a teacher's trajectories, and their file; `trajectory` defines the numbers."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Trajectory:
     teacher: str  # fingerprint of the process whose every step the teacher took
     deviation: Array  # [M+1, M+1], 0 for s >= t
     end_variance: float  # of the teacher's end points: mean over dims of the variance over samples
-    coarse: npt.NDArray[np.int64]  # [m+1] indices of the kept grid on which `second` is, 0 and M among them
+    coarse: npt.NDArray[np.int64]  # [m+1] indices of the kept grid on which `second` is tabulated, including 0 and M
     second: Array  # [m+1, m+1, m+1], 0 unless r > t > s > 0
     levels: npt.NDArray[np.int64]  # [J] indices of the kept grid at which jumps were followed to the end, none at 0
     amplification: Array  # [J] E |error at the end|² / E |error at the level|² of those jumps
     probes: int  # samples behind `amplification`
     conditioning: str | None = None  # fingerprint
     version: str = field(default=__version__)
-    shape: tuple[int, ...] | None = None  # of one sample; files of version 0.1 do not say
-    behaviour: Behaviour | None = None  # by which `estimate_trajectory` knows the model again
+    shape: tuple[int, ...] | None = None  # of one sample; files of version 0.1 do not record it
+    behaviour: Behaviour | None = None  # by which `estimate_trajectory` recognises the model
 
     @property
     def coarse_process(self) -> ForwardProcess:

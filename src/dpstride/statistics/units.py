@@ -1,9 +1,9 @@
-"""Stage 3. Estimation cut into units of work: some grid indices t × one range of samples.
+"""Stage 3. Estimation divided into units of work: some grid indices t × one range of samples.
 
-A unit is what one worker does at a time and what a kill can lose. Its ranges of samples are whole blocks of
-`artefact.block_of_sample`, so units share no sum, and a row is put together from its ranges in one order, whoever
-computed them. What a unit's network batches hold depends on the unit alone; hence neither the number of workers nor an
-interruption changes a bit of the result.
+A unit is what one worker does at a time and what a kill can lose. Ranges of samples are whole blocks of
+`artefact.block_of_sample`, so units share no sum, and a row is assembled from its ranges in a fixed order, whoever
+computed them. The network batches of a unit depend on the unit alone, so neither the number of workers nor an interruption
+changes a bit of the result.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from .artefact import BLOCKS, block_of_sample
 
 RANGE = 2048  # samples; a unit of one t should take seconds, not minutes
-BATCHES = 4  # in a unit at least; fewer would be dealt out and written too often
-SPARE = 16  # at most 1/SPARE of a unit's batches is left empty, if that can be
+BATCHES = 4  # in a unit at least; smaller units would be distributed and written too often
+SPARE = 16  # at most 1/SPARE of a unit's batches is left empty, if possible
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def sample_ranges(samples: int) -> list[range]:
     block = block_of_sample(samples)
     count = 1
     while count < BLOCKS and samples > count * RANGE:
-        count *= 2  # so that each has as many blocks
+        count *= 2  # so that all have the same number of blocks
     limits = np.searchsorted(block, np.arange(count + 1) * (int(block[-1]) + 1) // count).tolist()
     return [range(first, last) for first, last in itertools.pairwise(limits)]
 
@@ -49,14 +49,14 @@ def cut(
 ) -> list[Unit]:
     """Units for the grid indices that are ``missing`` of each range, ordered by t, so that rows are finished early.
 
-    As whole units are done and kept, those of what is still missing are those that were cut before: every unit but the
-    last of a range has the same number of t.
+    Only whole units are finished and stored, so missing work is cut into the same units again: every unit but the last of
+    a range has the same number of t.
 
     Args:
         missing: for each range, ascending grid indices.
         ranges: of samples, from `sample_ranges`.
         skipped: samples that are left out.
-        batch_size: samples per network pass; with ``mixed``, a unit has so many t that its batches are full.
+        batch_size: samples per network pass; with ``mixed``, a unit has enough t to fill its batches.
         mixed: a batch may hold several t.
     """
     units = []
@@ -71,7 +71,7 @@ def cut(
 
 
 def steps_per_unit(samples: int, batch_size: int) -> int:
-    """A number of t with which a unit has at least `BATCHES` batches, and they are nearly full."""
+    """A number of t that gives a unit at least `BATCHES` batches, nearly full."""
     least = max(1, -(-BATCHES * batch_size // samples))
     for count in range(least, least + SPARE):
         if SPARE * (-count * samples % batch_size) <= count * samples:
@@ -80,6 +80,6 @@ def steps_per_unit(samples: int, batch_size: int) -> int:
 
 
 def batches(total: int, batch_size: int) -> list[slice]:
-    """``total`` in as few batches as can be, of equal size up to one."""
+    """Slices of ``total`` into as few batches as possible, with sizes that differ by at most one."""
     limits = np.linspace(0, total, -(-total // batch_size) + 1).astype(np.int64).tolist()
     return [slice(first, last) for first, last in itertools.pairwise(limits)]

@@ -1,4 +1,4 @@
-"""Where `join` was in dpstride 0.1: it is in `dpstride.runs.workers` now."""
+"""The former place of `join` (dpstride 0.1), now in `dpstride.runs.workers`."""
 
 from __future__ import annotations
 

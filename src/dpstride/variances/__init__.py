@@ -1,4 +1,4 @@
-"""Stage 5. Reverse variances: one file each, which says everything that the method needs to know of it.
+"""Stage 5. Reverse variances: one file each, with everything that the method needs to know about it.
 
 With e = x_0 − x̂_0, Δ = snr_s − snr_t and δ = ln(g_t²/g_s²), the divergence of the two Gaussians of a step t → s, s > 0, has a
 closed form in statistics of t alone (method.md, section 3), so one network pass per t serves every s. A file named as in
@@ -28,7 +28,7 @@ class Steps:
     """Steps from ``t`` to ``s`` > 0, which broadcast against each other."""
 
     process: ForwardProcess
-    dims: Any  # a number, or one of each unit
+    dims: Any  # a number, or one per unit
     t: Index
     s: Index
 
@@ -45,11 +45,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Errors:
-    """Means over samples, all or those of a unit, of what the network gets wrong at t; they broadcast against the steps.
+    """Means of the network's errors at t, over all samples or those of a unit; they broadcast against the steps.
 
     Attributes:
         squared_error: Σ e².
-        fraction: Σ φ; like the next two only where the variance is learned.
+        fraction: Σ φ; like the next two only if the variance is learned.
         decay: Σ exp(−φδ).
         weighted: Σ e² exp(−φδ).
     """
@@ -64,7 +64,7 @@ class Value(Protocol):
     """The variance of p(x_s given x_t): a number, or one per element of φ, ``fraction``."""
 
     def __call__(self, process: ForwardProcess, t: int, s: int, fraction: Any, fitted: Fitted) -> Any:
-        """Return it; ``fraction`` is None unless the network says it."""
+        """Return it; ``fraction`` is None unless the network predicts it."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ReverseVariance:
     Attributes:
         nats: cost of steps given errors, L(t, s); without ``learned`` it is linear in Σ e².
         value: variance of p(x_s given x_t), for evaluator and samplers.
-        learned: it reads φ, what the network says of the variance.
+        learned: it reads φ, the network's prediction of the variance.
         fit: numbers that are fitted for it, if any.
         in_lines: costs are ½ Δ E Σ e², lines in snr, so that fine grids need no table.
     """

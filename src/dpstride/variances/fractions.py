@@ -17,7 +17,7 @@ def fraction_means(statistics: Statistics, t: int, delta: Array) -> tuple[Array,
     assert statistics.fraction_bins is not None
     bins, weights = statistics.fraction_bins.row(t)
     mesh = statistics.fraction_mesh(t)
-    # A node is where its bin begins plus its place in the bin, so exp(−φδ) is a product, and takes bins + nodes of them.
+    # A node is the start of its bin plus its position in it, so exp(−φδ) factorises: bins + nodes exponentials suffice.
     begin = bins * mesh.width - mesh.LIMIT
     inside = weights @ np.exp(-np.outer(mesh.points(np.zeros(1, dtype=np.int64))[0] + mesh.LIMIT, delta))
     sums = np.einsum("kd,kwd->wd", np.exp(-np.outer(begin, delta)), inside) / statistics.samples
@@ -35,7 +35,7 @@ def fraction_blocks(statistics: Statistics, t: int, delta: Array) -> tuple[Array
 def fraction_blocks_at(
     statistics: Statistics, t: npt.NDArray[np.int64], delta: Array, least_range: float = 0.0
 ) -> tuple[Array, Array]:
-    """The same two where every δ has a t of its own, [δ, blocks]."""
+    """The same two with a separate t for every δ, [δ, blocks]."""
     assert statistics.fraction_blocks is not None
     limits = np.array([artefact.fraction_range(statistics.process, int(each)) for each in t]).reshape(-1, 2)
     limits[:, 1] = np.maximum(limits[:, 1], least_range)

@@ -1,7 +1,7 @@
 """Stage 5. The learned variance times the one factor c per step that maximises the ELBO.
 
-What a network has learned of its variance, it learned for steps to the next t. For longer ones that is right up to a factor,
-and the best is c = E Σ (1 + Δ e²) exp(−φδ)/dims. It is kept as two curves in δ for each t.
+A network learns its variance for steps to the next t. For longer steps that is right up to a factor, of which the best is
+c = E Σ (1 + Δ e²) exp(−φδ)/dims. It is stored as two curves in δ for each t.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _fit(statistics: Statistics, indices: npt.NDArray[np.int64], cdf: Cdf) -> Ar
         nodes = chebyshev_nodes(0.0, max(most, 1e-6), CURVE_NODES)
         means = np.stack(fraction_means(statistics, t, nodes)) / statistics.dims
         decay, weighted = np.log(np.maximum(means, 1e-300))
-        # Rounded so that schedule files stay small; what is rounded is what all who read the factor use.
+        # Rounded so that schedule files stay small; all code uses the rounded numbers.
         found[t] = np.round([most, *(decay / nodes), *weighted], 6)
     return found
 

@@ -1,4 +1,4 @@
-"""Stage 5. Variance between the two fixed ones, as far as the network says: ln σ² = φ ln g²_ts + (1 − φ) ln g̃²_ts.
+"""Stage 5. Variance between the two fixed ones, as the network predicts: ln σ² = φ ln g²_ts + (1 − φ) ln g̃²_ts.
 
 Nichol and Dhariwal (2021); φ = (v + 1)/2 per dimension, not clamped.
 """

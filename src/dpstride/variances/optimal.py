@@ -18,7 +18,7 @@ FIT = Fit(
 
 
 def _nats(steps: Steps, errors: Errors, fitted: Fitted) -> Array:
-    """½ dims ln(1 + Δ m), plus what errors other than the fitted ones cost: ½ dims Δ (m' − m)/(1 + Δ m)."""
+    """½ dims ln(1 + Δ m), plus the cost of errors other than the fitted ones: ½ dims Δ (m' − m)/(1 + Δ m)."""
     m = fitted.of(FIT)[steps.t]
     excess = (errors.squared_error / steps.dims - m) * steps.Delta / (1.0 + steps.Delta * m)
     return np.asarray(0.5 * steps.dims * (np.log1p(steps.Delta * m) + excess))
