@@ -215,7 +215,7 @@ def test_data_that_are_no_images_have_everything_but_samples(folder: Path, capsy
     )
     words = ["study", "vector_module:model", "vector_module:data", "-o", "vectors", "--data-range", "continuous"]
     assert _run(words) == 0
-    assert "Features none: the samples are no images" in capsys.readouterr().err
+    assert "Features none: the samples are not images" in capsys.readouterr().err
     found = StudyResults.load(folder.parent / "vectors" / "results.json")
     assert (found.distances, found.features, found.sentence) == ((), None, None)
     assert found.data["choosing"]["samples"] == found.data["heldout"]["samples"] == 20
