@@ -199,7 +199,7 @@ def test_wrong_requests_are_refused(folder: Path, capsys: pytest.CaptureFixture[
         (["--features", "fashion"], "grey 28 × 28 images"),
         (["--features", "inception:nowhere.pth"], "nowhere.pth is not there"),
         (["--features", "study_module:train"], "must return a dpstride FeatureExtractor, not Tensor"),
-        (["--choosing-samples", "500"], "500 samples were asked of DATA, which has 120"),
+        (["--choosing-samples", "500"], "must have 500 samples, as asked for, but has 120"),
         (["--seed", "1"], "holds other work"),
     ]:
         assert _run([*WORDS, *change]) == 2, change
