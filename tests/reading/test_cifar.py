@@ -213,7 +213,7 @@ DAMAGED = {
     "a shape that lies": (
         "data_batch_1",
         FORMS["Python 2"][1].replace(b"K\x32M\x00\x0c\x86", b"K\x33M\x00\x0c\x86"),
-        r"an array of shape \(51, 3072\) has 156672 bytes, but 153600 are there",
+        r"an array of shape \(51, 3072\) has 156672 bytes, but the file has 153600",
     ),
 }  # fmt: skip
 

@@ -140,7 +140,7 @@ DEEP = RNG.integers(0, 65536, (4, 6, 4), dtype=np.uint16)
 OTHER = np.roll(COLOUR, 1, axis=0)
 FRAMES: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(OTHER)]}
 BITS, FRAME, CLEAR = r"not an 8-bit image \({}", "holds several frames or pages", "has transparent pixels"
-LACKING = "not a readable image, its pixels name colours that its palette"
+LACKING = "not a readable image, its pixels have colours beyond its palette"
 PIXELS = (
     CLEAR,
     LACKING,
