@@ -342,7 +342,7 @@ def test_refusals():
         DPStrideScheduler.from_config(diffusers.DDPMScheduler(T).config)
     with pytest.raises(ValueError, match="'ddim', 'dpmpp_2m', 'heun', not 'runge'"):
         make(sampler="runge")
-    with pytest.raises(ValueError, match=r"takes one network evaluation for a step, and Heun's method two"):
+    with pytest.raises(ValueError, match=r"takes one network evaluation per step, but Heun's method takes two"):
         make(sampler="heun")
     with pytest.raises(ValueError, match="variance must be"):
         make(variance="fixed_small")

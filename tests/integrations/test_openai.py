@@ -236,7 +236,7 @@ def test_flag_lines_are_read_as_the_readmes_write_them():
     flags = OpenAIFlags.parse("--image_size 32 --learn_sigma True --dropout=0.3 --lr 1e-4 --batch_size 128")
     assert (flags.image_size, flags.learn_sigma, flags.dropout) == (32, True, 0.3)
     for line, message in (
-        ("image_size 32", "stands where a name should"),
+        ("image_size 32", "is in the place of a name"),
         ("--image_size", "has no value"),
         ("--learn_sigma maybe", "True or False"),
         ("--image_size big", "must be int"),

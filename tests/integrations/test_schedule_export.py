@@ -88,9 +88,9 @@ def test_schedulers_that_would_be_silently_wrong_are_refused(schedule, flow):
     for kind in ("DDIMScheduler", "PNDMScheduler", "EulerAncestralDiscreteScheduler", "UniPCMultistepScheduler"):
         with pytest.raises(ValueError, match="takes no timesteps"):
             schedule.for_diffusers(getattr(diffusers, kind)())
-    with pytest.raises(ValueError, match="does not walk"):
+    with pytest.raises(ValueError, match="does not sample"):
         flow.for_diffusers(diffusers.DDPMScheduler())
-    with pytest.raises(ValueError, match="walks a rectified flow"):
+    with pytest.raises(ValueError, match="samples a rectified flow"):
         schedule.for_diffusers(diffusers.FlowMatchEulerDiscreteScheduler())
     with pytest.raises(ValueError, match="shifts its sigmas by mu"):
         flow.for_diffusers(diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True))
