@@ -155,4 +155,4 @@ def test_paths_that_miss_their_prediction_are_noted() -> None:
     notes = _trajectory_notes({("even", 8): near, ("dp", 8): far}, {8: 0.05}, [8])
     assert notes[0].startswith("At 8 steps the even stride ends closer")
     assert "0.2000, but 0.0500 was predicted" in notes[1]
-    assert "more trajectories change little" in notes[2]
+    assert "more trajectories help little" in notes[2]

@@ -334,7 +334,7 @@ def test_configs_of_other_classes_are_not_filled_with_ddpm_defaults():
 
 
 def test_refusals():
-    with pytest.raises(UnsupportedModelError, match="other noise levels"):
+    with pytest.raises(UnsupportedModelError, match="different noise levels"):
         make(diffusers.DDPMScheduler(T, beta_schedule="squaredcos_cap_v2"))
     with pytest.raises(UnsupportedModelError, match="thresholding"):
         make(diffusers.DDPMScheduler(T, thresholding=True))

@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     },
     "an index of safetensors that names a pickle": (
         index_to_pickles,
-        r"file beside it, ending in \.safetensors",
+        r"file next to it, ending in \.safetensors",
     ),
     "an index of pickles": (pickled_shards, CODE),
     "shards above": (shards_at("../evil.bin"), r"'\.\./evil\.bin' is not the name of a file next to it"),
@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         r"has none of .*fp16.*without a variant",
     ),
     **{
-        f"weights that {part} lacks": (without_a_weight(part), f"{part}: its weights lack '.*', which would be made up")
+        f"weights that {part} lacks": (without_a_weight(part), f"{part}: its weights lack '.*', which would be random")
         for part in ("unet", "vae", "text_encoder")
     },
     "thousands of blocks": (

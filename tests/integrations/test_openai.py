@@ -199,7 +199,7 @@ def test_flags_that_do_not_fit_the_checkpoint_are_named():
     for wrong, message in (
         ({"learn_sigma": False}, "learn_sigma=False"),
         ({"num_res_blocks": 2}, "num_res_blocks"),
-        ({"attention_resolutions": "8"}, "tensors that a network of these flags has not|has no tensor"),
+        ({"attention_resolutions": "8"}, "tensors that a network of these flags does not have|has no tensor"),
         ({"class_cond": True}, "label_emb"),
         ({"num_channels": 64}, "does not fit"),
         ({"noise_schedule": "quadratic"}, "'linear' or 'cosine'"),
@@ -225,7 +225,7 @@ def test_a_checkpoint_without_preset_or_flags_is_told_where_flags_come_from():
     known = {field.name: getattr(flags, field.name) for field in dataclasses.fields(flags)}
     for wrong, message in (
         ({"num_res_blocks": 2}, "The checkpoint has no tensor"),
-        ({"class_cond": False}, "tensors that a network of these flags has not"),
+        ({"class_cond": False}, "tensors that a network of these flags does not have"),
         ({"learn_sigma": False}, "learn_sigma=False"),
     ):
         with pytest.raises(UnsupportedModelError, match=f"{message}(.|\n)*{hint}"):

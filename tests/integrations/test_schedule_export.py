@@ -189,7 +189,7 @@ def test_command_names_the_users_mistake(tmp_path, schedule, capsys):
     for arguments, message in (
         ((file, "--to", "diffusers", "--budget", 7), "Error: There is no schedule of 7 steps here"),
         ((file, "--to", "comfy", "--budget", 5), "comfy"),
-        ((file, "--to", "json", "--budget", 5), "give -o FILE"),
+        ((file, "--to", "json", "--budget", 5), "Give -o FILE"),
         ((tmp_path / "none.json", "--to", "csv", "--budget", 5), "does not exist"),
     ):
         assert _run(["export", *map(str, arguments)]) == 2

@@ -317,7 +317,7 @@ def test_a_bare_id_is_told_how_to_name_it_and_a_module_called_hub_keeps_its_name
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="If it is a data set of the Hugging Face hub, say hub:ylecun/fashion_mnist"):
         dpstride.read_data("ylecun/fashion_mnist")
-    with pytest.raises(ValueError, match="A data set of the Hugging Face hub is hub:OWNER/NAME, a local copy"):
+    with pytest.raises(ValueError, match="Name a dataset on the Hugging Face hub as hub:OWNER/NAME, a local copy"):
         dpstride.read_data("hub:mnist")
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "hub.py").write_text("import torch\ndef images():\n    return torch.zeros(2, 1, 3, 3)\n")

@@ -31,7 +31,7 @@ def load_denoising_diffusion(diffusion: Any, name: str | None = None) -> LoadedM
             )
     if diffusion.objective not in _OBJECTIVES:
         raise UnsupportedModelError(
-            f"objective must be {', '.join(map(repr, _OBJECTIVES))}, not {diffusion.objective!r}."
+            f"objective must be {' or '.join(map(repr, _OBJECTIVES))}, not {diffusion.objective!r}."
         )
     learned = diffusion.model.out_dim == 2 * diffusion.model.channels
     process = _process(diffusion)
