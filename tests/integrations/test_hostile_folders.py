@@ -323,7 +323,10 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         )
         for most in (2**33, 0, -1, "x")
     },
-    "a vocabulary named elsewhere": (vocabulary_elsewhere, "tokenizer: has special_tokens_map.json, which is not a complete"),
+    "a vocabulary named elsewhere": (
+        vocabulary_elsewhere,
+        "tokenizer: has special_tokens_map.json, which is not a complete",
+    ),
     "no vocabulary": (lambda folder: shutil.rmtree(folder / "tokenizer"), "tokenizer: has no vocabulary"),
     "words without their merges": (
         lambda folder: (folder / "tokenizer" / "tokenizer.json").rename(folder / "tokenizer" / "vocab.json"),

@@ -309,7 +309,9 @@ def test_empty_sets_csv_and_folders_that_are_not_there(tmp_path):
         dpstride.read_data(f"hub:{tmp_path}/table")
     with pytest.raises(ValueError, match=r"'.*/tabel' is not a folder. Did you mean .*table\?"):
         dpstride.read_data(f"hub:{tmp_path}/tabel")
-    with pytest.raises(ValueError, match=r"'a/b/c' is not the id of a dataset. Name a dataset on the Hugging Face hub as"):
+    with pytest.raises(
+        ValueError, match=r"'a/b/c' is not the id of a dataset. Name a dataset on the Hugging Face hub as"
+    ):
         dpstride.read_data("hub:a/b/c")
 
 
