@@ -267,7 +267,7 @@ def test_sample_writes_a_grid_and_arrays(folder, capsys):
         (
             ["find", "my_model:denoiser", "data.npy", "-o", "out", "--samples", "60"],
             2,
-            "61 samples were asked of DATA",
+            "must have 61 samples, as asked for",
         ),
         (["find", "my_model:denoiser", "data.npy", "-o", "out", "--variance", "learned_range"], 2, "with a learned"),
         (["find", "my_model:denoiser", "data.npy", "-o", "out", "--data-range", "9"], 2, "n:low:high"),

@@ -153,6 +153,6 @@ def test_paths_that_miss_their_prediction_are_noted() -> None:
     far, near = EndpointDistance(0.2, 0.01, 16), EndpointDistance(0.1, 0.01, 16)
     assert _trajectory_notes({("even", 8): far, ("dp", 8): near}, {8: 0.11}, [8]) == []
     notes = _trajectory_notes({("even", 8): near, ("dp", 8): far}, {8: 0.05}, [8])
-    assert notes[0].startswith("At 8 steps the even stride ends nearer")
-    assert "0.2000, where 0.0500 was predicted" in notes[1]
-    assert "more trajectories change little" in notes[2]
+    assert notes[0].startswith("At 8 steps the even stride ends closer")
+    assert "0.2000, but 0.0500 was predicted" in notes[1]
+    assert "more trajectories help little" in notes[2]

@@ -90,11 +90,11 @@ def test_find_for_samples_with_race_does_what_tune_does(folder: Path, capsys: py
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--race"], "--race measures samples, and these paths are for elbo"),
-        (["--race", "--objective", "trajectory"], "--race measures samples, and these paths are for trajectory"),
-        (["--race", "--for", "samples", "--samples", "8"], "--samples says nothing to a race"),
-        (["--race", "--for", "samples", "--evenness", "0.2"], "--evenness says nothing to a race"),
-        (["--race", "--for", "samples", "--every-step"], "--every-step says nothing to a race"),
+        (["--race"], "--race measures samples, but these paths are for elbo"),
+        (["--race", "--objective", "trajectory"], "--race measures samples, but these paths are for trajectory"),
+        (["--race", "--for", "samples", "--samples", "8"], "--samples has no meaning with --race"),
+        (["--race", "--for", "samples", "--evenness", "0.2"], "--evenness has no meaning with --race"),
+        (["--race", "--for", "samples", "--every-step"], "--every-step has no meaning with --race"),
     ],
 )
 def test_what_a_race_of_find_does_not_take_exits_with_2(

@@ -131,7 +131,7 @@ def test_wrong_requests_are_refused_before_the_work(folder: Path) -> None:
         ValueError, match="objective must be one of 'elbo', 'samples', 'trajectory', 'mixed', not 'fid'"
     ):
         find(objective="fid")
-    with pytest.raises(ValueError, match="weight is for objective mixed; with elbo it would do nothing"):
+    with pytest.raises(ValueError, match="weight is for objective mixed; with elbo it has no effect"):
         find(weight=3.0)
     with pytest.raises(ValueError, match="skip_nonfinite is for objective elbo or samples; with mixed"):
         find(objective="mixed", skip_nonfinite=True)
@@ -160,7 +160,7 @@ def test_options_belong_to_the_objectives_that_use_them() -> None:
     check_uses(Request().objective, ["samples", "skip_nonfinite"])
     check_uses("trajectory", ["sampler", "trajectories", "teacher_steps"])
     with pytest.raises(
-        ValueError, match="--sampler is for --objective samples or trajectory; with mixed it would do nothing"
+        ValueError, match="--sampler is for --objective samples or trajectory; with mixed it has no effect"
     ):
         check_uses("mixed", ["sampler"], lambda name: f"--{name}")
 
@@ -218,7 +218,7 @@ def test_notes_on_the_data_and_the_model_are_in_every_result(objective: str, fol
         progress=False,
         **few,
     )
-    assert any("among those that chose them" in note for note in found.notes)
+    assert any("also used to choose them" in note for note in found.notes)
     assert any("dpstride check" in note for note in found.notes)
 
 

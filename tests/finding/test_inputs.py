@@ -34,9 +34,9 @@ def loader():
 
 
 def test_swapped_names_are_told_apart() -> None:
-    with pytest.raises(ValueError, match=r"MODEL '\S+' is an embedded data set\. MODEL comes first, then DATA\."):
+    with pytest.raises(ValueError, match=r"MODEL '\S+' is an embedded data set\. Give MODEL first, then DATA\."):
         load_model(data_names()[0])
-    with pytest.raises(ValueError, match=r"DATA '\S+' is an embedded model\. MODEL comes first, then DATA\."):
+    with pytest.raises(ValueError, match=r"DATA '\S+' is an embedded model\. Give MODEL first, then DATA\."):
         read_data(names()[0])
 
 
@@ -51,7 +51,7 @@ def test_embedded_data_are_read_by_name_in_python_too(name: str) -> None:
 
 def test_the_folder_of_a_training_is_answered_with_its_model(tmp_path: Path) -> None:
     (tmp_path / "mine" / "model" / "unet").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"is the folder of a training; its model is \S*mine/model\."):
+    with pytest.raises(ValueError, match=r"is the folder of a training run\. Give its model, \S*mine/model\."):
         load_model(tmp_path / "mine")
 
 

@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "code named like a library": (
         code_in("unet/diffusers.py"),
-        r"diffusers\.py: code beside a model's files is not run",
+        r"diffusers\.py: code next to a model's files is not run",
     ),
     "auto_map in the index": (
         index_with(auto_map={"AutoModel": "x.py"}),
@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "auto_map of a part": (config_with(auto_map={"AutoModel": "evil--repo/x"}), "'auto_map' names code"),
     "a part outside": (index_with(**{"../unet": ["diffusers", "UNet2DModel"]}), "is not the name of a part"),
     "a part that is an object": (index_with(vae={"a": 1}), r"is \{.*\}, not \[library, class\]"),
-    "shards outside": (shards, r"'\.\./\.\./\.\./elsewhere\.safetensors' is not the name of a file beside it"),
+    "shards outside": (shards, r"'\.\./\.\./\.\./elsewhere\.safetensors' is not the name of a file next to it"),
     "a pickle as weights": (pickled_weights, "no code in it is run: it names"),
     "an adapter": (adapter, "adapters are loaded from elsewhere"),
     "a million layers": (config_with(layers_per_block=10**6), "layers_per_block = 1000000, but its weights have only"),

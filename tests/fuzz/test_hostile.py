@@ -30,7 +30,7 @@ pytestmark = pytest.mark.attack("files that take memory, time or other files")
     [
         ("[" * 100_000, "nested deeper than 64"),
         ("[" * 65 + "]" * 65, "nested deeper than 64"),
-        ('{"a": 1, "b": 2, "a": 3}', "the name 'a' is there twice"),
+        ('{"a": 1, "b": 2, "a": 3}', "the name 'a' occurs twice"),
         ("[NaN]", "NaN is not JSON"),
         ("[-Infinity]", "-Infinity is not JSON"),
         ("[1e999]", "too large for a float"),
@@ -52,7 +52,7 @@ def test_a_name_that_comes_twice_among_many_is_found_at_once(tmp_path: Path) -> 
     """Looking for it name by name would take as many comparisons as the square of their number: hours."""
     names = ", ".join(f'"{i}": 0' for i in range(300_000))
     (tmp_path / "a.json").write_text(f'{{{names}, "299999": 1}}')
-    with pytest.raises(UnreadableFileError, match="the name '299999' is there twice"):
+    with pytest.raises(UnreadableFileError, match="the name '299999' occurs twice"):
         read_json(tmp_path / "a.json")
 
 

@@ -110,7 +110,7 @@ def test_conditions_stay_with_their_samples_when_data_are_split(labelled: Any, f
 @pytest.mark.parametrize("data", ["images.npy", "images", "other.npz", "labels.npy"])
 def test_missing_prompts_name_all_ways(data: str, prompted: Any, folder: Path) -> None:
     ways = (
-        r"a prompt per sample, and .* has none.*'prompts' beside 'images'.*image\.txt beside image\.png.*--conditioning"
+        r"a prompt per sample, and .* has none.*'prompts' next to 'images'.*image\.txt for image\.png.*--conditioning"
     )
     with pytest.raises(ValueError, match=ways):
         read_samples(data, prompted, None, None)
@@ -127,14 +127,14 @@ def test_missing_labels_name_all_ways(data: str, words: str, labelled: Any, fold
 def test_conditions_that_do_not_fit_are_refused(prompted: Any, labelled: Any, folder: Path) -> None:
     (folder / "two.txt").write_text("1\n2\n")
     for model in (prompted, labelled):
-        with pytest.raises(ValueError, match=r"--conditioning two\.txt has 2 entries, and DATA has 3 samples"):
+        with pytest.raises(ValueError, match=r"--conditioning two\.txt has 2 entries, but DATA has 3 samples"):
             read_samples("images", model, None, None, "two.txt")
     with pytest.raises(ValueError, match=r"labels must be whole numbers, one per line"):
         read_samples("images", labelled, None, None, "prompts.txt")
     with pytest.raises(ValueError, match=r"--conditioning images\.npy: these data have no conditioning.*np\.savez"):
         read_samples("images", prompted, None, None, "images.npy")
     (folder / "captioned" / "1.txt").unlink()
-    with pytest.raises(ValueError, match=r"1 of 3 images have no caption, '1\.txt' among them"):
+    with pytest.raises(ValueError, match=r"1 of 3 images have no caption \('1\.txt' is missing\)"):
         read_samples("captioned", prompted, None, None)
 
 
@@ -166,7 +166,7 @@ def test_the_command_line_takes_prompts_from_find_to_sample(folder: Path, capsys
     assert run(*study, "prompts.txt")[0] == 0
     code, said = run(*study, "two.txt")
     assert code == 2
-    assert "two.txt has 2 entries, and DATA has 3 samples" in said
+    assert "two.txt has 2 entries, but DATA has 3 samples" in said
 
 
 def test_loading_draws_no_bar_and_restores_those_of_the_user(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -134,7 +134,7 @@ def test_a_flow_has_its_own_times(flow: dpstride.Schedule, monkeypatch: pytest.M
 
 def test_what_diffusers_does_not_have_is_refused(schedule: dpstride.Schedule, flow: dpstride.Schedule) -> None:
     fitted = dpstride.Schedule(schedule.process, STEPS, options={"variance": "optimal"})
-    with pytest.raises(ValueError, match=r"no scheduler of diffusers has on uneven steps. Use DPStrideScheduler, or"):
+    with pytest.raises(ValueError, match=r"no diffusers scheduler supports on uneven steps. Use DPStrideScheduler, or"):
         fitted.diffusers_code()
     assert "EulerDiscreteScheduler" in fitted.diffusers_code("ddim")
     noisy = dpstride.Schedule(schedule.process, STEPS, options={"sampler": "ddim", "eta": 0.5})

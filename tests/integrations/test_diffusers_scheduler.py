@@ -334,7 +334,7 @@ def test_configs_of_other_classes_are_not_filled_with_ddpm_defaults():
 
 
 def test_refusals():
-    with pytest.raises(UnsupportedModelError, match="other noise levels"):
+    with pytest.raises(UnsupportedModelError, match="different noise levels"):
         make(diffusers.DDPMScheduler(T, beta_schedule="squaredcos_cap_v2"))
     with pytest.raises(UnsupportedModelError, match="thresholding"):
         make(diffusers.DDPMScheduler(T, thresholding=True))
@@ -342,7 +342,7 @@ def test_refusals():
         DPStrideScheduler.from_config(diffusers.DDPMScheduler(T).config)
     with pytest.raises(ValueError, match="'ddim', 'dpmpp_2m', 'heun', not 'runge'"):
         make(sampler="runge")
-    with pytest.raises(ValueError, match=r"takes one network evaluation for a step, and Heun's method two"):
+    with pytest.raises(ValueError, match=r"takes one network evaluation per step, but Heun's method takes two"):
         make(sampler="heun")
     with pytest.raises(ValueError, match="variance must be"):
         make(variance="fixed_small")

@@ -194,11 +194,11 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     },
     "an index of safetensors that names a pickle": (
         index_to_pickles,
-        r"file beside it, ending in \.safetensors",
+        r"file next to it, ending in \.safetensors",
     ),
     "an index of pickles": (pickled_shards, CODE),
-    "shards above": (shards_at("../evil.bin"), r"'\.\./evil\.bin' is not the name of a file beside it"),
-    "shards at an absolute path": (shards_at("{}/evil.bin"), "is not the name of a file beside it"),
+    "shards above": (shards_at("../evil.bin"), r"'\.\./evil\.bin' is not the name of a file next to it"),
+    "shards at an absolute path": (shards_at("{}/evil.bin"), "is not the name of a file next to it"),
     "a pipeline as the U-Net": (
         nested_pipeline,
         r"'unet' is \['diffusers', 'DDPMPipeline'\], but it must be UNet2DModel",
@@ -228,8 +228,8 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a config linked from elsewhere": (linked_config, OUTSIDE),
     "a vocabulary linked from elsewhere": (linked_vocabulary, OUTSIDE),
     "a pipeline of its own": (custom_pipeline, "is not a pipeline that dpstride knows"),
-    "code beside a tokenizer": (code_in("tokenizer/tokenization_mine.py"), "code beside a model's files"),
-    "code beside a safety checker": (code_in("safety_checker/safety.py"), "code beside a model's files"),
+    "code beside a tokenizer": (code_in("tokenizer/tokenization_mine.py"), "code next to a model's files"),
+    "code beside a safety checker": (code_in("safety_checker/safety.py"), "code next to a model's files"),
     "code named in a tokenizer": (
         config_with("tokenizer", "tokenizer_config.json", auto_map={"AutoTokenizer": ["x.T", None]}),
         "'auto_map' names code",
@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         r"has none of .*fp16.*without a variant",
     ),
     **{
-        f"weights that {part} lacks": (without_a_weight(part), f"{part}: its weights lack '.*', which would be made up")
+        f"weights that {part} lacks": (without_a_weight(part), f"{part}: its weights lack '.*', which would be random")
         for part in ("unet", "vae", "text_encoder")
     },
     "thousands of blocks": (
@@ -274,13 +274,13 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     **{
         f"weights of {part} that its config has no place for": (
             weights_changed(part, lambda weights: weights | {"more": torch.ones(3)}),
-            f"{part}: its weights hold 'more', for which the network of its config has no place",
+            f"{part}: its weights hold 'more', which the network of its config does not have",
         )
         for part in ("unet", "vae")
     },
     "layers that the config leaves out": (
         config_with("unet", transformer_layers_per_block=0),
-        "and 79 more, for which the network of its config has no place",
+        "and 79 more, which the network of its config does not have",
     ),
     **{
         f"weights of {part} as whole numbers": (
@@ -323,11 +323,14 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         )
         for most in (2**33, 0, -1, "x")
     },
-    "a vocabulary named elsewhere": (vocabulary_elsewhere, "tokenizer: has special_tokens_map.json, which is no whole"),
+    "a vocabulary named elsewhere": (
+        vocabulary_elsewhere,
+        "tokenizer: has special_tokens_map.json, which is not a complete",
+    ),
     "no vocabulary": (lambda folder: shutil.rmtree(folder / "tokenizer"), "tokenizer: has no vocabulary"),
     "words without their merges": (
         lambda folder: (folder / "tokenizer" / "tokenizer.json").rename(folder / "tokenizer" / "vocab.json"),
-        r"tokenizer: has .*vocab\.json.*, which is no whole vocabulary",
+        r"tokenizer: has .*vocab\.json.*, which is not a complete vocabulary",
     ),
     "a checkpoint of another kind": (
         lambda folder: (folder / "unet" / f"{UNET}.safetensors").rename(folder / "unet" / f"{UNET}.ckpt"),

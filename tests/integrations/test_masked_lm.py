@@ -143,7 +143,7 @@ def test_pickles_and_code_are_refused(tmp_path: Path) -> None:
         dpstride.load_masked_lm(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "code.py").write_text("")
-    with pytest.raises(UnsupportedModelError, match="code beside a model's files is not run"):
+    with pytest.raises(UnsupportedModelError, match="code next to a model's files is not run"):
         dpstride.load_masked_lm(tmp_path)
     (tmp_path / "code.py").unlink()
     (tmp_path / "model.safetensors").unlink()

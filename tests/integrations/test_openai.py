@@ -199,7 +199,7 @@ def test_flags_that_do_not_fit_the_checkpoint_are_named():
     for wrong, message in (
         ({"learn_sigma": False}, "learn_sigma=False"),
         ({"num_res_blocks": 2}, "num_res_blocks"),
-        ({"attention_resolutions": "8"}, "tensors that a network of these flags has not|has no tensor"),
+        ({"attention_resolutions": "8"}, "tensors that a network of these flags does not have|has no tensor"),
         ({"class_cond": True}, "label_emb"),
         ({"num_channels": 64}, "does not fit"),
         ({"noise_schedule": "quadratic"}, "'linear' or 'cosine'"),
@@ -225,7 +225,7 @@ def test_a_checkpoint_without_preset_or_flags_is_told_where_flags_come_from():
     known = {field.name: getattr(flags, field.name) for field in dataclasses.fields(flags)}
     for wrong, message in (
         ({"num_res_blocks": 2}, "The checkpoint has no tensor"),
-        ({"class_cond": False}, "tensors that a network of these flags has not"),
+        ({"class_cond": False}, "tensors that a network of these flags does not have"),
         ({"learn_sigma": False}, "learn_sigma=False"),
     ):
         with pytest.raises(UnsupportedModelError, match=f"{message}(.|\n)*{hint}"):
@@ -236,7 +236,7 @@ def test_flag_lines_are_read_as_the_readmes_write_them():
     flags = OpenAIFlags.parse("--image_size 32 --learn_sigma True --dropout=0.3 --lr 1e-4 --batch_size 128")
     assert (flags.image_size, flags.learn_sigma, flags.dropout) == (32, True, 0.3)
     for line, message in (
-        ("image_size 32", "stands where a name should"),
+        ("image_size 32", "is in the place of a name"),
         ("--image_size", "has no value"),
         ("--learn_sigma maybe", "True or False"),
         ("--image_size big", "must be int"),

@@ -53,7 +53,7 @@ def test_far_more_noise_levels_than_the_grid_has_take_little_memory() -> None:
     found = PublishedSchedules("many", sigmas={"100000": np.linspace(end, 1e-3, 100_000).tolist()})
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="lie at one point of the model's grid"):
+        with pytest.raises(ValueError, match="fall on one point of the model's grid"):
             found.on(LINEAR)
         assert tracemalloc.get_traced_memory()[1] < 2**26
     finally:
@@ -78,9 +78,9 @@ def test_schedules_of_another_model_are_refused() -> None:
         steps.on(ForwardProcess.linear(500))
     with pytest.raises(ValueError, match="'rectified_flow' has none"):
         steps.on(ForwardProcess.rectified_flow(1000))
-    with pytest.raises(ValueError, match=r"begins its 2 steps at noise level 14\.6, and the model's noise end is 157"):
+    with pytest.raises(ValueError, match=r"begins its 2 steps at noise level 14\.6, but the model's noise end is 157"):
         PublishedSchedules("ays", sigmas={"2": [14.6, 0.5]}).on(LINEAR)
-    with pytest.raises(ValueError, match="lie at one point of the model's grid"):
+    with pytest.raises(ValueError, match="fall on one point of the model's grid"):
         PublishedSchedules("fine", sigmas={"3": [1.0, 0.5, 0.49]}).on(ForwardProcess.rectified_flow(4))
 
 
@@ -91,7 +91,7 @@ def test_schedules_of_another_model_are_refused() -> None:
         ({"sigmas": {"1": [3.0]}}, "either timesteps or sigmas"),
         ({"training_steps": None}, "need training_steps"),
         ({"timesteps": {"3": [999, 4]}}, "'3' steps has 2 numbers"),
-        ({"timesteps": {"2": [4, 999]}}, "must fall strictly"),
+        ({"timesteps": {"2": [4, 999]}}, "must be strictly decreasing"),
         ({"timesteps": {"2": [4, -1]}}, "counted from 0"),
         ({"timesteps": {"2": [4.5, 1]}}, "timesteps is"),
         ({"timesteps": {}, "sigmas": {"2": [4.5, 0.0]}}, "must be above 0"),

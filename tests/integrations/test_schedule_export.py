@@ -88,9 +88,9 @@ def test_schedulers_that_would_be_silently_wrong_are_refused(schedule, flow):
     for kind in ("DDIMScheduler", "PNDMScheduler", "EulerAncestralDiscreteScheduler", "UniPCMultistepScheduler"):
         with pytest.raises(ValueError, match="takes no timesteps"):
             schedule.for_diffusers(getattr(diffusers, kind)())
-    with pytest.raises(ValueError, match="does not walk"):
+    with pytest.raises(ValueError, match="does not sample"):
         flow.for_diffusers(diffusers.DDPMScheduler())
-    with pytest.raises(ValueError, match="walks a rectified flow"):
+    with pytest.raises(ValueError, match="samples a rectified flow"):
         schedule.for_diffusers(diffusers.FlowMatchEulerDiscreteScheduler())
     with pytest.raises(ValueError, match="shifts its sigmas by mu"):
         flow.for_diffusers(diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True))
@@ -189,7 +189,7 @@ def test_command_names_the_users_mistake(tmp_path, schedule, capsys):
     for arguments, message in (
         ((file, "--to", "diffusers", "--budget", 7), "Error: There is no schedule of 7 steps here"),
         ((file, "--to", "comfy", "--budget", 5), "comfy"),
-        ((file, "--to", "json", "--budget", 5), "give -o FILE"),
+        ((file, "--to", "json", "--budget", 5), "Give -o FILE"),
         ((tmp_path / "none.json", "--to", "csv", "--budget", 5), "does not exist"),
     ):
         assert _run(["export", *map(str, arguments)]) == 2

@@ -80,7 +80,7 @@ def test_zero_terminal_snr_is_exact_for_v_and_refused_for_eps():
         (diffusers.EDMEulerScheduler(), "no betas"),
         (diffusers.DPMSolverMultistepScheduler(use_flow_sigmas=True), "use_flow_sigmas"),
         (diffusers.EulerDiscreteScheduler(timestep_type="continuous"), "log-sigmas"),
-        (diffusers.DPMSolverMultistepScheduler(prediction_type="flow_prediction"), "'flow_prediction' is not known"),
+        (diffusers.DPMSolverMultistepScheduler(prediction_type="flow_prediction"), "not 'flow_prediction'"),
     ],
 )
 def test_refusals_name_the_rule(scheduler, message):

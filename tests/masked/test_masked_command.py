@@ -104,7 +104,7 @@ def test_other_options_and_results_of_other_verbs_are_refused_or_replaced(
         (["run/model", "empty.txt"], "the text has only 0 characters of its alphabet"),
         (["run/model", "latin.txt"], "not text in UTF-8"),
         (["run/model", "missing.txt"], "neither a text file nor a folder with .txt files"),
-        (["run", "book.txt"], "is the folder of a training; its model is run/model"),
+        (["run", "book.txt"], "is the folder of a training run. Give its model, run/model"),
         (["own_tokens:model", "wrong.npy"], "ids must lie in 0 … 2"),
     ],
 )
@@ -147,7 +147,7 @@ def test_the_best_is_compared_on_samples_of_other_lengths_too() -> None:
         (["--skip-nonfinite"], "skip_nonfinite is for diffusion of numbers"),
         (["--max-budget", "7"], "from 1 to 6, not 7"),
         (["--budgets", "2,9"], "from 1 to 6, not 9"),
-        (["--samples", "60"], "61 samples were asked of DATA"),
+        (["--samples", "60"], "must have 61 samples, as asked for"),
         (
             ["--autocast", "bfloat16"],
             "a masked diffusion model of tokens, which only `dpstride find` and `dpstride sample` take",
@@ -207,7 +207,7 @@ def test_the_same_in_python_with_objects(folder: Path) -> None:
     found = dpstride.find(joint.denoiser(), texts, "out", texts[:4], budgets=[3], progress=False)
     assert isinstance(found.schedules, dpstride.MaskedScheduleSet)
     assert found.schedules.provenance["run"] == json.loads(Path("out/run.json").read_text())["run"]
-    assert "4 of the 4 samples that score the schedules also chose them" in found.notes[0]
+    assert "4 of the 4 samples that score the schedules were also used to choose them" in found.notes[0]
     assert set(found.details["bits_per_token"][BEST]) == {1, 2, 3, 4, 6}
     with pytest.raises(ValueError, match=r"or a dpstride\.MaskedDenoiser, not int"):
         dpstride.find(3, texts, "out", progress=False)

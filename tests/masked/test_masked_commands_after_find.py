@@ -74,11 +74,11 @@ def test_samples_are_those_of_sample_masked(folder: Path, order: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["own_ids:model", "ids.json", "-o", "a.txt"], "no tokenizer to give text back"),
-        (["own_ids:model", "ids.json", "-o", "a.png"], "are .txt or .npy, not '.png'"),
-        (["letters", "letters.json", "-o", "a.txt", "--sampler", "ddim"], "--sampler: for diffusion of numbers"),
-        (["letters", "letters.json", "-o", "a.txt", "--stride", "quadratic"], "of tokens there are dp and even"),
-        (["letters", "letters.json", "-o", "a.txt", "--seconds", "2"], "--seconds: for diffusion of numbers"),
+        (["own_ids:model", "ids.json", "-o", "a.txt"], "no tokenizer to write text with"),
+        (["own_ids:model", "ids.json", "-o", "a.png"], "must end in .txt or .npy for tokens, not '.png'"),
+        (["letters", "letters.json", "-o", "a.txt", "--sampler", "ddim"], "--sampler: only for diffusion of numbers"),
+        (["letters", "letters.json", "-o", "a.txt", "--stride", "quadratic"], "For tokens, use dp or even"),
+        (["letters", "letters.json", "-o", "a.txt", "--seconds", "2"], "--seconds: only for diffusion of numbers"),
         (["fashion-simple", "letters.json", "-o", "a.txt"], "MODEL is a diffusion model of numbers"),
         (["letters", "numbers.json", "-o", "a.png"], "is a masked diffusion model of tokens"),
         (["fashion-simple", "numbers.json", "-o", "a.txt"], "are for unmasking schedules of tokens"),

@@ -73,7 +73,7 @@ def test_command_and_page(
     assert browser.script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert _run(["compare", *map(str, pair), "-o", str(out)]) == 0  # again, over itself
     assert _run(["compare", *map(str, pair), "-o", str(pair[0])]) == 2
-    assert "holds results of its own" in capsys.readouterr().err
+    assert "already holds results" in capsys.readouterr().err
 
 
 def test_names_of_others_are_shown_and_never_run(pair: tuple[Path, Path], tmp_path: Path, browser: Browser) -> None:

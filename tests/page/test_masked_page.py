@@ -142,7 +142,7 @@ def test_report_writes_it_again_with_the_notes_of_the_run(
     assert _run(["report", "out"]) == 0
     assert "random order" in capsys.readouterr().out
     assert (tmp_path / "out" / "report.html").read_bytes() == before
-    assert b"also chose them" in before
+    assert b"also used to choose them" in before
     statistics(1).save(tmp_path / "out" / "heldout.safetensors")
     with pytest.raises(ValueError, match="tokens"):
         write_again(tmp_path / "out", tmp_path / "out")

@@ -133,7 +133,7 @@ def test_samples_of_an_edited_sampler_are_not_mixed_with_those_that_are_kept(tmp
     before = draw(tmp_path, Own(euler, "mine"))
     edited = Own(functools.partial(euler, factor=0.99), "mine")
     with pytest.raises(
-        OtherWorkError, match=r"holds work of a sampler that behaves otherwise: .* what it draws differs by"
+        OtherWorkError, match=r"holds work of a sampler that behaves differently: .* what it draws differs by"
     ):
         draw(tmp_path, edited)
     assert np.array_equal(draw(tmp_path, Own(euler, "mine")), before)
@@ -196,7 +196,7 @@ def test_a_race_does_not_go_on_with_edited_features(tmp_path: Path) -> None:
         return tune(model, DATA, tmp_path / "out", **options, features=extractor)
 
     before = race(1.0)
-    with pytest.raises(OtherWorkError, match=r"feature extractor that behaves otherwise.*its fingerprint is the same"):
+    with pytest.raises(OtherWorkError, match=r"feature extractor that behaves differently.*its fingerprint is the same"):
         race(1.01)
     assert race(1.0).finish.entries == before.finish.entries
 

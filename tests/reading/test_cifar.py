@@ -199,8 +199,8 @@ DAMAGED = {
     "half a pickle": ("data_batch_1", FORMS["Python 2"][1][:2000], r"its pickle is damaged"),
     "an end too early": ("data_batch_1", FORMS["protocol 4"][1][:-10], r"its pickle is damaged|is not complete"),
     "no dict": ("data_batch_1", pickle.dumps([1, 2], 2), r"holds a list, not the data and labels"),
-    "no labels": ("data_batch_1", pickle.dumps(batch(labels=None), 2), r"not the data and labels of a batch"),
-    "no data": ("data_batch_1", pickle.dumps(batch(data=None), 2), r"not the data and labels of a batch"),
+    "no labels": ("data_batch_1", pickle.dumps(batch(labels=None), 2), r"not the data and labels of a CIFAR batch"),
+    "no data": ("data_batch_1", pickle.dumps(batch(data=None), 2), r"not the data and labels of a CIFAR batch"),
     "its meta": ("batches", Python2().dump({"label_names": CLASSES}), r"holds 'label_names', not the data"),
     "a label too few": ("data_batch_1", Python2().dump(batch(labels=[1] * 49)), r"50 images, but 49 labels"),
     "label 200": ("data_batch_1", Python2().dump(batch(labels=[200] * 50)), r"image 0 has the label 200"),
@@ -213,7 +213,7 @@ DAMAGED = {
     "a shape that lies": (
         "data_batch_1",
         FORMS["Python 2"][1].replace(b"K\x32M\x00\x0c\x86", b"K\x33M\x00\x0c\x86"),
-        r"an array of shape \(51, 3072\) has 156672 bytes, but 153600 are there",
+        r"an array of shape \(51, 3072\) has 156672 bytes, but the file has 153600",
     ),
 }  # fmt: skip
 

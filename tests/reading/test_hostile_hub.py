@@ -86,7 +86,7 @@ def test_tables_do_not_reach_other_files_from_whichever_folder_one_works_in(url,
     (here / "link.png").symlink_to(secret)
     os.mkfifo(here / "pipe.png")  # which would be waited for
     monkeypatch.chdir(here)
-    with pytest.raises(ValueError, match=r"example 0: its image '.*' is not a file of the data set"):
+    with pytest.raises(ValueError, match=r"example 0: its image '.*' is not a file of the dataset"):
         dpstride.read_data("hub:./")
 
 

@@ -144,7 +144,7 @@ def test_a_relative_folder_config_and_split_are_found(tmp_path, monkeypatch):
         ValueError, match=r"'nope' not found. Available: \['small', 'large'\]\). Name one with config=NAME"
     ):
         dpstride.read_data("hub:./set,config=nope,split=test")
-    with pytest.raises(ValueError, match="say which split, with split=NAME: test, train"):
+    with pytest.raises(ValueError, match="choose a split with split=NAME: test, train"):
         dpstride.read_data("hub:./set,config=small")
     with pytest.raises(ValueError, match=r"there is no split 'tset'. Did you mean test"):
         dpstride.read_data("hub:./set,config=small,split=tset")
@@ -172,7 +172,7 @@ def test_samples_of_verbs_that_use_the_first_ones_are_all_that_is_read(things):
 
 def test_a_stream_without_end_is_refused_rather_than_read_into_memory(things, monkeypatch):
     monkeypatch.setattr("dpstride.reading.hub.MOST_BYTES", COLOUR[:5].nbytes)
-    with pytest.raises(ValueError, match=r"have more than 720 bytes. Say how many of the first to read, with first=N"):
+    with pytest.raises(ValueError, match=r"have more than 720 bytes. Read only the first ones with first=N"):
         dpstride.read_data(things)
     assert len(dpstride.read_data(f"{things},first=12")) == 12  # what is asked for is read
 
@@ -214,11 +214,11 @@ def test_training_takes_images_and_labels(things):
         ("labels=caption", "column 'caption' holds text, not class labels"),
         ("prompts=label", "column 'label' holds class label, not text"),
         ("splot=test", r"no option 'splot'. Did you mean split\?"),
-        ("first=0", "first is a number of examples, at least 1, not '0'"),
+        ("first=0", "first must be a number of examples, at least 1, not '0'"),
         ("first=13", "the split holds only 12 examples"),
         ("split=train,split=train", "split needs one value"),
-        ("revision=abc", "revision is of data sets on the hub"),
-        ("split=train[:3]", r"there is no split 'train\[:3\]'.*For a part of a split say first=N"),
+        ("revision=abc", "revision is for datasets on the hub"),
+        ("split=train[:3]", r"there is no split 'train\[:3\]'.*For a part of a split, add first=N"),
     ],
 )
 def test_options_that_cannot_be_meant_are_named(things, options, message):
@@ -274,7 +274,7 @@ def test_a_table_cannot_name_files_of_this_machine(tmp_path):
     Image.fromarray(COLOUR[0]).save(tmp_path / "secret.png")
     found = rows(COLOUR[:2])
     found[1]["image"] = {"bytes": None, "path": str(tmp_path / "set" / ".." / "secret.png")}
-    with pytest.raises(ValueError, match=r"example 1: its image '.*secret.png' is not a file of the data set"):
+    with pytest.raises(ValueError, match=r"example 1: its image '.*secret.png' is not a file of the dataset"):
         dpstride.read_data(write(tmp_path / "set", found))
     hub = HubSource.parse("hub:owner/name")
     assert hub.holds("zip://0.png::hf://datasets/owner/name@abc/train.zip")
@@ -305,11 +305,13 @@ def test_empty_sets_csv_and_folders_that_are_not_there(tmp_path):
         dpstride.read_data(write(tmp_path / "empty", [], datasets.Features({"x": FEATURES["signal"]})))
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="its files do not say what the columns hold"):
+    with pytest.raises(ValueError, match="its files do not declare the types of columns"):
         dpstride.read_data(f"hub:{tmp_path}/table")
     with pytest.raises(ValueError, match=r"'.*/tabel' is not a folder. Did you mean .*table\?"):
         dpstride.read_data(f"hub:{tmp_path}/tabel")
-    with pytest.raises(ValueError, match=r"'a/b/c' is not the id of a data set. A data set of the Hugging Face hub is"):
+    with pytest.raises(
+        ValueError, match=r"'a/b/c' is not the id of a dataset. Name a dataset on the Hugging Face hub as"
+    ):
         dpstride.read_data("hub:a/b/c")
 
 
@@ -317,7 +319,7 @@ def test_a_bare_id_is_told_how_to_name_it_and_a_module_called_hub_keeps_its_name
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="If it is a data set of the Hugging Face hub, use hub:ylecun/fashion_mnist"):
         dpstride.read_data("ylecun/fashion_mnist")
-    with pytest.raises(ValueError, match="A data set of the Hugging Face hub is hub:OWNER/NAME, a local copy"):
+    with pytest.raises(ValueError, match="Name a dataset on the Hugging Face hub as hub:OWNER/NAME, a local copy"):
         dpstride.read_data("hub:mnist")
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "hub.py").write_text("import torch\ndef images():\n    return torch.zeros(2, 1, 3, 3)\n")

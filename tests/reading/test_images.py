@@ -140,7 +140,7 @@ DEEP = RNG.integers(0, 65536, (4, 6, 4), dtype=np.uint16)
 OTHER = np.roll(COLOUR, 1, axis=0)
 FRAMES: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(OTHER)]}
 BITS, FRAME, CLEAR = r"not an 8-bit image \({}", "holds several frames or pages", "has transparent pixels"
-LACKING = "not a readable image, its pixels name colours that its palette"
+LACKING = "not a readable image, its pixels have colours beyond its palette"
 PIXELS = (
     CLEAR,
     LACKING,
@@ -160,17 +160,17 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "grey TIFF with another channel": (
         "a.tif",
         written(tiff(COLOUR[..., :2], further=(0,))),
-        r"(has 2 channels, and only 1 would be read|not a readable image \(cannot identify)",  # as an older Pillow says
+        r"(has 2 channels, but only 1 would be read|not a readable image \(cannot identify)",  # as an older Pillow says
     ),
     "colour TIFF with another channel": (
         "a.tif",
         written(tiff(np.dstack([COLOUR, GREY]), further=(0,))),
-        "has 4 channels, and only 3 would be read",
+        "has 4 channels, but only 3 would be read",
     ),
     "TIFF of six channels": (
         "a.tif",
         written(tiff(np.dstack([COLOUR, COLOUR]), further=(0, 0, 0))),
-        "has 6 channels, and only",
+        "has 6 channels, but only",
     ),
     "TIFF with a deep palette": (
         "a.tif",

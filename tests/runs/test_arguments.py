@@ -67,7 +67,10 @@ SWAPPED: dict[str, tuple[Call, str]] = {
         lambda: dpstride.trajectory_costs(DENOISER),
         "trajectory must be a Trajectory, not a Denoiser",
     ),
-    "find": (lambda: dpstride.find(IMAGES, DENOISER, "out"), "The model comes first, then the data.* not Tensor"),
+    "find": (
+        lambda: dpstride.find(IMAGES, DENOISER, "out"),
+        "The model must be a dpstride.Denoiser.* not Tensor. Give the model first, then the data",
+    ),
     "find, heldout": (
         lambda: dpstride.find(DENOISER, IMAGES, IMAGES, "out"),
         r"output must be a path, not a Tensor\. The order is find\(model, data, output, heldout\)",

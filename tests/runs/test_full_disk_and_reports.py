@@ -81,7 +81,7 @@ def test_report_writes_elsewhere_what_it_would_write_here(place: Path, capsys: p
     assert all(before[name] == content for name, content in found.items())
     assert _run([*FIND[:4], "third", *FIND[5:], "-q"]) == 0
     assert _run(["report", "out", "-o", "third"]) == 2
-    assert "third: holds results of its own" in said(capsys)
+    assert "third: already holds results" in said(capsys)
     assert _run(["report", "nowhere"]) == 2
     assert "nowhere: there is no such folder" in said(capsys)
     assert not (place / "nowhere").exists()

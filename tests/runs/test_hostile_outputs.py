@@ -192,7 +192,7 @@ def test_what_a_command_reads_is_not_written_over(
     Path("link.npy").symlink_to("data.npy")
     before = contents(out.parent)
     assert _run(words) == 2
-    assert f"{words[-1]}: this command reads it, and would write over it. Give another output" in said(capsys)
+    assert f"{words[-1]}: this command reads it, and would overwrite it. Give another output" in said(capsys)
     assert contents(out.parent) == before
 
 

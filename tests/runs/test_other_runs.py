@@ -63,7 +63,7 @@ def test_other_options_are_refused_all_at_once_and_change_nothing(
     assert _run([*FIND, *more]) == 2
     message = said(capsys)
     assert "out holds other work:" in message
-    assert "Give another output with -o, or --overwrite, which replaces these" in message
+    assert "Give another output with -o, or --overwrite to replace it" in message
     for line in lines:
         assert re.search(line, message), message
     assert contents(place / "out") == before

@@ -153,7 +153,7 @@ def test_a_damaged_shard_is_named_and_only_its_pieces_are_lost(damage: Any, whic
     shards = write_pieces(tmp_path / "p")
     damage(shards[which])
     rest = {key: arrays for n, (key, arrays) in enumerate(PIECES.items()) if n // 2 != which}
-    with pytest.warns(UserWarning, match=rf"p/{shards[which].name}: .*; it is removed and what it held is computed"):
+    with pytest.warns(UserWarning, match=rf"p/{shards[which].name}: .*; it is removed and its contents are computed"):
         found = read_pieces(tmp_path / "p")
     assert_same(found, rest)
     assert_same(read_pieces(tmp_path / "p"), rest)  # said once: the file is gone

@@ -116,7 +116,7 @@ def test_three_processes_give_what_one_gives_and_fail_together(tmp_path: Path) -
 def test_a_worker_with_an_edited_model_is_refused(tmp_path: Path) -> None:
     main, other = launch(tmp_path, 2)
     assert other["edited"][0] == "OtherWorkError"
-    assert "Worker 1 holds work of a model that behaves otherwise: on the same inputs" in other["edited"][1]
+    assert "Worker 1 holds work of a model that behaves differently: on the same inputs" in other["edited"][1]
     assert other["edited"][1].endswith("Start every process with the same model, data and options.")
     assert main["edited"][0] == "WorkerError"
     assert not (tmp_path / "edited-2").exists()

@@ -75,7 +75,7 @@ def test_rounding_cannot_add_up_over_runs() -> None:
              for k in (1.000006, 1.000012)]  # fmt: skip
     kept = check_identity("f", first, steps[0])
     assert kept == first
-    with pytest.raises(OtherWorkError, match="behaves otherwise"):
+    with pytest.raises(OtherWorkError, match="behaves differently"):
         check_identity("f", kept, steps[1])
 
 

@@ -144,7 +144,7 @@ def test_a_damaged_piece_is_named_and_only_its_rows_are_computed_again(
     shard = tmp_path / "c.progress" / "00000001.safetensors"
     shard.write_bytes(shard.read_bytes()[:-1])
     calls = go_on(denoiser)
-    with pytest.warns(UserWarning, match=r"00000001\.safetensors: not a whole .* what it held is computed again"):
+    with pytest.warns(UserWarning, match=r"00000001\.safetensors: not a whole .* its contents are computed again"):
         found = run(denoiser=denoiser, batch_size=BATCH, checkpoint=tmp_path / "c")
     assert worked_at(calls) == [1, 2, 3, 4, 9]
     assert_identical(found, expected)
@@ -240,7 +240,7 @@ def test_a_damaged_result_is_named_and_computed_again(damage: Callable[[bytes], 
     ):
         Statistics.load(path)
     with pytest.warns(
-        UserWarning, match=r"checkpoint: not a whole safetensors file .*; what it held is computed again"
+        UserWarning, match=r"checkpoint: not a whole safetensors file .*; its contents are computed again"
     ):
         assert_identical(run(checkpoint=path, samples=4), expected)
     assert_identical(Statistics.load(path), expected)

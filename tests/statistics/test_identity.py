@@ -33,7 +33,7 @@ from small_network import assert_identical
 
 pytestmark = pytest.mark.attack("edited models on resume, reuse and in workers")
 OTHERWISE = (
-    r"holds work of a model that behaves otherwise: on the same inputs the network's output differs by \S+ of its size at "
+    r"holds work of a model that behaves differently: on the same inputs the network's output differs by \S+ of its size at "
     r"t = \d+, where rounding may reach \S+ \(float\d+\), though its weights are the same: its code, its attributes or its "
     r"settings have changed\. Undo that to go on\. (Give another output|Estimate without reuse)"
 )
@@ -323,7 +323,7 @@ def test_real_features_of_an_edited_extractor_are_not_taken(tmp_path: Path) -> N
     images = torch.randint(0, 256, (12, 1, 3, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     edited = replace(EXTRACTOR, function=lambda images: images.flatten(1)[:, 1:3].double())
     image_features(images, EXTRACTOR, tmp_path / "real")
-    with pytest.raises(OtherWorkError, match=r"feature extractor that behaves otherwise"):
+    with pytest.raises(OtherWorkError, match=r"feature extractor that behaves differently"):
         image_features(images, edited, tmp_path / "real")
     assert image_features(images, EXTRACTOR, tmp_path / "real") is not None
 

@@ -70,7 +70,7 @@ def test_a_truncated_file_is_refused_wherever_it_was_cut(whole_file: bytes, tmp_
         path.write_bytes(whole_file[:cut])
         with pytest.raises(
             StatisticsFileError,
-            match=r"cut: not a whole safetensors file .* no statistics file, or a truncated or damaged one",
+            match=r"cut: not a whole safetensors file .* not a statistics file, or it is truncated or damaged",
         ):
             Statistics.load(path)
     path.write_bytes(whole_file)

@@ -199,7 +199,7 @@ def test_wrong_requests_are_refused(folder: Path, capsys: pytest.CaptureFixture[
         (["--features", "fashion"], "grey 28 × 28 images"),
         (["--features", "inception:nowhere.pth"], "nowhere.pth is not there"),
         (["--features", "study_module:train"], "must return a dpstride FeatureExtractor, not Tensor"),
-        (["--choosing-samples", "500"], "500 samples were asked of DATA, which has 120"),
+        (["--choosing-samples", "500"], "must have 500 samples, as asked for, but has 120"),
         (["--seed", "1"], "holds other work"),
     ]:
         assert _run([*WORDS, *change]) == 2, change
@@ -215,7 +215,7 @@ def test_data_that_are_no_images_have_everything_but_samples(folder: Path, capsy
     )
     words = ["study", "vector_module:model", "vector_module:data", "-o", "vectors", "--data-range", "continuous"]
     assert _run(words) == 0
-    assert "Features none: the samples are no images" in capsys.readouterr().err
+    assert "Features none: the samples are not images" in capsys.readouterr().err
     found = StudyResults.load(folder.parent / "vectors" / "results.json")
     assert (found.distances, found.features, found.sentence) == ((), None, None)
     assert found.data["choosing"]["samples"] == found.data["heldout"]["samples"] == 20

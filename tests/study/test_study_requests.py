@@ -282,9 +282,9 @@ def test_images_that_choose_and_score_are_counted(place: Path, verb: str, capsys
         )
         result = json.loads(capsys.readouterr().out)
         notes = " ".join(result["notes" if verb == "study" else "warnings"])
-        assert f"{shared} of the 24 samples that score the paths are among those that chose them" in notes
+        assert f"{shared} of the 24 samples that score the paths were also used to choose them" in notes
     assert _run([verb, "requested:unit", "images.npy", "-o", "split", "--quiet", "--json"]) == 0
-    assert "among those that chose them" not in capsys.readouterr().out
+    assert "also used to choose them" not in capsys.readouterr().out
 
 
 def test_few_samples_are_said_before_they_are_drawn(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,10 +108,10 @@ def test_names_work_on_the_command_line(
     assert _run(words) == 0
     assert "128 samples of 128 tokens choose the schedules (kjv-train)" in capsys.readouterr().err
     for swapped, message in (
-        (["kjv-train", "kjv-masked"], "is an embedded data set. MODEL comes first"),
+        (["kjv-train", "kjv-masked"], "is an embedded data set. Give MODEL first"),
         (["fashion-simple", "kjv-train"], "is text, for models of tokens"),
-        (["fashion-simple", "kjv-masked"], "is an embedded model. MODEL comes first"),
-        (["kjv-maskd", "kjv-train"], "Embedded are"),
+        (["fashion-simple", "kjv-masked"], "is an embedded model. Give MODEL first"),
+        (["kjv-maskd", "kjv-train"], "Embedded models are"),
     ):
         assert _run(["find", *swapped, "-o", "other"]) == 2
         assert message in " ".join(capsys.readouterr().err.split())

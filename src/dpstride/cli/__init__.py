@@ -1,8 +1,8 @@
 """Stage 9. The command line: one verb per stage, plus `find` and `demo`, which run them all.
 
-Every verb reads artefacts and writes one. Results go to standard output (as JSON with ``--json``), everything said on
-the way to standard error. Exit codes: 0, 1 (the work failed), 2 (bad usage or input), 130 (interrupted, with what was
-done kept). Heavy packages are imported inside the verbs, so that ``dpstride --help`` is instant.
+Every verb reads artefacts and writes one. Results go to standard output (as JSON with ``--json``), progress and warnings
+to standard error. Exit codes: 0, 1 (the work failed), 2 (bad usage or input), 130 (interrupted; finished work is kept).
+Heavy packages are imported inside the verbs, so that ``dpstride --help`` is instant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..training.command import train_command
 from .check import check_command
 from .compare import compare_command
 from .completion import completion_command
-from .console import complain, warning_sayer
+from .console import complain, warning_printer
 from .demo import demo_command
 from .estimate import estimate_command
 from .evaluate import evaluate_command
@@ -48,9 +48,9 @@ def cli() -> None:
     \b
     MODEL is a zoo name (dpstride models), a diffusers folder or hub id, an OpenAI checkpoint, or
           package.module:function that returns a dpstride.Denoiser. For masked diffusion of tokens: a
-          folder of transformers or of `train masked`, or a function that returns a MaskedDenoiser.
+          folder saved by transformers or `train masked`, or a function that returns a MaskedDenoiser.
     DATA  is a zoo name, a folder of images, a .npy, .npz, .pt or .safetensors file, CIFAR's own
-          files or their folder (its training half), a data set of the Hugging Face hub
+          files or their folder (for the training set), a dataset on the Hugging Face hub
           (hub:OWNER/NAME,split=test), or package.module:function; for tokens a text file, a folder
           of .txt files, or token ids as .npy.
     """
@@ -81,9 +81,9 @@ for _command in (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; errors of the user, and of the user's code, become one message and an exit code."""
+    """Run the command line; errors of the user or in the user's code become one message and an exit code."""
     stop_at_termination()
-    warnings.showwarning = warning_sayer()
+    warnings.showwarning = warning_printer()
     try:
         launch_size()
     except ValueError as error:
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     with as_launched(cli, _verb(arguments)) as busy:
         code = _run(arguments) if busy else 0
     if code == INTERRUPTED:
-        # CPython may still end by the signal itself after Ctrl-C (exit code -2); everything is written, so leave now.
+        # After Ctrl-C CPython may still exit by the signal itself (exit code -2); everything is written, so exit now.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -114,10 +114,10 @@ def _run(arguments: list[str] | None) -> int:
         complain(_usage(error))
         return 2
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted; what was done is kept, and the same command goes on from there.", err=True)
+        click.echo("Interrupted; finished work is kept. Run the same command again to resume.", err=True)
         return INTERRUPTED
     except (ValueError, ImportError) as error:
-        from ..denoiser import NonFiniteError  # it brings torch, which --help must not wait for
+        from ..denoiser import NonFiniteError  # imports torch, which --help must not wait for
 
         complain(f"Error: {one_line(error)}{place_of(error)}")
         return 1 if isinstance(error, NonFiniteError) else 2
@@ -126,13 +126,13 @@ def _run(arguments: list[str] | None) -> int:
         return 1
     except Exception as error:
         if not (place := place_of(error)):
-            raise  # our own mistake: its traceback is what a report needs
+            raise  # our own bug, and a bug report needs the traceback
         complain(f"Error: {type(error).__name__}: {_continued(error)}{place}")
         return 1
 
 
 def _usage(error: click.ClickException) -> str:
-    """Return click's words on bad usage, with its message on one line; a verb without arguments gets its help."""
+    """Return click's text on bad usage with its message on one line, or the help of a verb without arguments."""
     shown = io.StringIO()
     error.show(shown)
     text = shown.getvalue().rstrip("\n")
@@ -141,5 +141,5 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _continued(error: BaseException) -> str:
-    """The message of an error that is not ours, whose further lines (torch has such) cannot pass for lines of ours."""
+    """The message of a foreign error; its further lines (torch writes some) are marked, so that none can pass for ours."""
     return str(error).replace("\n", "\n  | ")

@@ -15,10 +15,10 @@ from .options import conditioning_option, data_argument, model_argument, model_o
 BETTER = 1  # exit code when another description would be better, or the network is untrained
 
 
-@click.command("check", short_help="Is MODEL described correctly? Other descriptions are tried on DATA.")
+@click.command("check", short_help="Check on DATA that MODEL is described correctly.")
 @model_argument
 @data_argument
-@click.option("--all", "show_all", is_flag=True, help="List what every single change would cost.")
+@click.option("--all", "show_all", is_flag=True, help="List the cost of every single change.")
 @model_option
 @conditioning_option
 @work
@@ -35,10 +35,10 @@ def check_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Is MODEL described correctly? Other descriptions are tried on a few samples of DATA.
+    """Check that MODEL is described correctly, by trying other descriptions on a few samples of DATA.
 
-    What the network predicts, its time input, process, data scale, channel order and mode: if another choice explains its
-    outputs better, it is named, with what it would save. Some hundred network evaluations.
+    Tries other choices of what the network predicts, its time input, process, data scale, channel order and mode. If one
+    explains the network's outputs better, it is named with what it would save. Takes several hundred network evaluations.
 
     Exit code 0 if nothing better was found, 1 if a better description was found or the network is untrained, 2 for bad
     input.

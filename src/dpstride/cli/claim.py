@@ -1,7 +1,7 @@
-"""Stage 9. One run on one output: a verb holds the lock of what it writes from its first moment to its last.
+"""Stage 9. One run per output: a verb holds the lock of its output from start to end.
 
-What it writes is nothing that it reads: --overwrite would take the data themselves, and figures that results bring into a
-folder of images would be data of the next run.
+An output must not be an input: --overwrite would delete the data themselves, and figures written into a folder of images
+would be data of the next run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ READ = ("model", "statistics", "schedules", "also", "conditioning")
 
 
 def claims_folder(command: F) -> F:
-    """A verb that writes into the folder ``output``; a dry run claims nothing, a ``race`` does so itself."""
+    """Decorate a verb that writes the folder ``output``; a dry run claims nothing, and a ``race`` claims it itself."""
     return _claiming(command, Lock)
 
 
 def claims_file(command: F) -> F:
-    """A verb that writes the file ``output``."""
+    """Decorate a verb that writes the file ``output``."""
     return _claiming(command, Lock.of_file)
 
 
@@ -44,6 +44,6 @@ def _claiming(command: F, lock: Callable[[Path], Lock]) -> F:
 
 
 def _given(options: Mapping[str, Any], names: tuple[str, ...]) -> list[Any]:
-    """Values of these parameters, each of those that may come several times."""
+    """Return the values of these parameters as one list; a repeatable option contributes all its values."""
     values = [options.get(name) for name in names]
     return [each for value in values if value is not None for each in (value if isinstance(value, tuple) else (value,))]

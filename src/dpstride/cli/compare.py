@@ -14,15 +14,15 @@ from .options import output, target_folder
 from .report import PATIENCE
 
 
-@click.command("compare", short_help="Held-out bits/dim of several runs side by side.")
+@click.command("compare", short_help="Compare held-out bits/dim of several runs.")
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path))
-@target_folder("Folder to write a page, the table and a figure into.  [default: print the table only]")
+@target_folder("Folder for a page, the table and a figure.  [default: only print the table]")
 @output
 def compare_command(folders: tuple[Path, ...], target: Path | None, as_json: bool, quiet: bool) -> None:
-    """Held-out bits/dim of several runs side by side, from their saved results: no network pass.
+    """Compare held-out bits/dim of several runs, from their saved results and without network passes.
 
-    Each DIR is what `dpstride find`, `demo` or `study` wrote. Models, options and numbers of samples may differ; held-out
-    data may not: give `find` the same --heldout. Runs for samples are compared by `dpstride tune --also`.
+    Each DIR was written by `dpstride find`, `demo` or `study`. Models, options and numbers of samples may differ; held-out
+    data must not: give `find` the same --heldout. Use `dpstride tune --also` to compare runs for samples.
 
     \b
     Examples:
@@ -33,10 +33,10 @@ def compare_command(folders: tuple[Path, ...], target: Path | None, as_json: boo
 
     for folder in folders:
         if not folder.is_dir():
-            raise click.UsageError(f"{folder}: there is no such folder. Name those that `dpstride find` wrote.")
+            raise click.UsageError(f"{folder}: there is no such folder. Name folders that `dpstride find` wrote.")
         check_free(folder, PATIENCE)
     if target is not None and any((target / name).exists() for name in ("schedules.json", "run.json")):
-        raise ValueError(f"{target}: holds results of its own, which these would be mixed with. Give another folder.")
+        raise ValueError(f"{target}: already holds results, which would be mixed with these. Give another folder.")
     compared = compare_runs(folders)
     files: list[Path] = []
     with nullcontext() if target is None else claimed(target):

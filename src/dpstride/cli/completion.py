@@ -1,4 +1,4 @@
-"""Stage 9. `dpstride completion`: the lines that teach a shell to complete verbs, options and files."""
+"""Stage 9. `dpstride completion`: the shell script that completes verbs, options and files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .options import output
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", short_help="Print what makes SHELL complete dpstride's words.")
+@click.command("completion", short_help="Print a completion script for SHELL.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @output
 def completion_command(shell: str, as_json: bool, quiet: bool) -> None:
-    """Print what makes SHELL complete verbs, options and files of dpstride when Tab is pressed.
+    """Print a script that lets SHELL complete verbs, options and files of dpstride when Tab is pressed.
 
     \b
     Examples:
@@ -26,7 +26,7 @@ def completion_command(shell: str, as_json: bool, quiet: bool) -> None:
 
     found = get_completion_class(shell)
     assert found is not None
-    # The lines themselves, without asking the installed bash for its version as click's own way does.
+    # Rendered here, because click's own way asks the installed bash for its version.
     completion = found(click.get_current_context().find_root().command, {}, "dpstride", "_DPSTRIDE_COMPLETE")
     lines = completion.source_template % completion.source_vars()
     emit(as_json, {"shell": shell, "lines": lines}, lines.rstrip("\n"))

@@ -1,9 +1,9 @@
-"""Stage 9. What is said: results to standard output, as text or JSON; everything on the way to standard error.
+"""Stage 9. Printing: results to standard output, as text or JSON; progress and warnings to standard error.
 
-Names of models and messages about files hold text of others, so all of it passes `printable_lines`: a terminal shows
-their control characters and does not obey them. (JSON escapes them itself.) A name with a line break in it, typed or found
-in a message, is shown on one line, so that it cannot pass for a line of ours. Colours come after that, for a few words that
-an eye looks for, on a terminal only, and not where NO_COLOR is set (no-color.org).
+Model names and messages about files contain foreign text, so everything passes `printable_lines`: a terminal shows control
+characters instead of obeying them. (JSON escapes them itself.) A name with a line break, typed or found in a message, is
+shown on one line, so that it cannot pass for a line of ours. A few labels are then coloured, on a terminal only, and not
+where NO_COLOR is set (no-color.org).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 from ..reading.text import one_line, printable_lines
 from .options import running
 
-# What a line begins with, and how that (or the whole line) is drawn.
+# The beginning of a line, and the style of that beginning (LABELS) or of the whole line (ROWS).
 LABELS: dict[str, dict[str, Any]] = {
     "Error:": {"fg": "red", "bold": True},
     "Warning:": {"fg": "yellow", "bold": True},
@@ -31,30 +31,30 @@ ROWS: dict[str, dict[str, Any]] = {"bits/dim, held-out": {"bold": True}, "DP str
 
 
 def complain(text: str) -> None:
-    """Say ``text`` on standard error."""
+    """Print ``text`` to standard error."""
     _echo(text, err=True)
 
 
-def warning_sayer() -> Callable[..., None]:
-    """Return what says warnings of Python's `warnings`, each once, in place of ``warnings.showwarning``."""
-    said: set[str] = set()
+def warning_printer() -> Callable[..., None]:
+    """Return a replacement for ``warnings.showwarning`` that prints each warning once."""
+    printed: set[str] = set()
 
-    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
         text = one_line(message)
-        if text not in said:
-            said.add(text)
+        if text not in printed:
+            printed.add(text)
             complain(f"Warning: {text}")
 
-    return say
+    return show
 
 
 def printer(silent: bool) -> Callable[[str], None]:
-    """A function that prints progress messages, or nothing at all."""
+    """Return a function that prints progress messages, or nothing if ``silent``."""
     return (lambda text: None) if silent else complain
 
 
 def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
-    """A verb's result, for machines or for people."""
+    """Print a verb's result, as JSON or as text."""
     if as_json:
         click.echo(json.dumps(result))
     else:
@@ -62,13 +62,13 @@ def emit(as_json: bool, result: dict[str, Any], text: str) -> None:
 
 
 def _echo(text: str, err: bool = False) -> None:
-    # click itself leaves colours out where it does not write to a terminal
+    # click omits colours by itself when it does not write to a terminal
     lines = map(_coloured, printable_lines(_with_names_on_one_line(text)).split("\n"))
     click.echo("\n".join(lines), err=err, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def _with_names_on_one_line(text: str) -> str:
-    """``text`` with the line breaks of what was typed (files, models) as escapes; other line breaks are ours."""
+    """Return ``text`` with line breaks in typed names (files, models) escaped; other line breaks are ours."""
     context = click.get_current_context(silent=True)
     typed = () if context is None else context.params.values()
     each = itertools.chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in typed)
@@ -89,7 +89,7 @@ def _coloured(line: str) -> str:
 
 
 def expected_time(seconds: float) -> str:
-    """Expected time in words; a network is compiled only once it has been called often, so the timed calls are slower ones."""
+    """Return the expected time in words; compilation starts after many calls, so the timed calls are not compiled yet."""
     words = f"{seconds / 60.0:.0f} minutes" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} hours"
     if seconds < 90.0:
         words = "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"

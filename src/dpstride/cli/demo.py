@@ -18,24 +18,30 @@ if TYPE_CHECKING:
     from ..runs.record import Run
 
 DEMO_MODEL = "fashion-simple"
-DEMO_SAMPLES = (
-    128,
-    128,
-)  # to choose and to score: some 10,000 evaluations with check and samples, half a minute of two cores
+# To choose and to score: with check and samples some 10,000 evaluations, half a minute on two cores.
+DEMO_SAMPLES = (128, 128)
 DEMO_BUDGET = 32
 
 
-@click.command("demo", short_help="The main job on an embedded model, with samples.")
+@click.command("demo", short_help="Run the whole method on an embedded model.")
 @click.argument("model", default=DEMO_MODEL, shell_complete=complete_model)
-@click.option("-o", "--output", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    default="demo",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Output folder.",
+)
 @overwrite
 @output
 @claims_folder
 def demo_command(model: str, output: Path, overwrite: bool, as_json: bool, quiet: bool) -> None:
-    """The whole method on an embedded model: table, schedules, figures, samples and report.html, which shows all.
+    """Run the whole method on an embedded model.
 
-    MODEL is a zoo name (dpstride models), a real network on real images, which takes a minute; or mixture, the exact
-    denoiser of a Gaussian mixture in closed form, with no network, in seconds.
+    Writes a table, schedules, figures, samples and report.html, which shows all of them. MODEL is a zoo name (dpstride
+    models), a real network on real images, which takes a minute; or mixture, the exact denoiser of a Gaussian mixture in
+    closed form, which needs no network and takes seconds.
 
     \b
     Examples:
@@ -68,6 +74,6 @@ def demo_command(model: str, output: Path, overwrite: bool, as_json: bool, quiet
 
 
 def _record(model: str, names: tuple[str, str], identity: dict[str, Any]) -> Run:
-    """The record of a run that has none of the options of `find`."""
+    """Return the record of a run; `demo` has none of the options of `find`."""
     chosen = {name: value for name, value in identity["options"].items() if name != "skip_nonfinite"}
     return run_of(model, *names, identity | {"verb": "demo", "options": chosen})

@@ -30,21 +30,27 @@ from .options import (
 )
 
 
-@click.command("estimate", short_help="Statistics of MODEL on DATA, one pass per step and batch.")
+@click.command("estimate", short_help="Estimate statistics of MODEL on DATA.")
 @model_argument
 @data_argument
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
-@click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of DATA.  [default: all]")
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Output file.")
 @click.option(
-    "--adaptive", is_flag=True, help="Evaluate only as many steps as good paths need; the others are filled in."
+    "--samples", type=click.IntRange(min=1), help="Use only this many samples, the first of DATA.  [default: all]"
+)
+@click.option(
+    "--adaptive", is_flag=True, help="Evaluate only as many steps as good paths need, and interpolate the others."
 )
 @adaptive
 @checks
 @click.option(
-    "--variance", type=VARIANCES, help="With --adaptive: reverse variance of the paths.  [default: the model's]"
+    "--variance", type=VARIANCES, help="With --adaptive: reverse variance of the paths.  [default: the model's own]"
 )
 @click.option(
-    "--decoder", type=DECODERS, default=DEFAULT_DECODER, show_default=True, help="With --adaptive: their decoder."
+    "--decoder",
+    type=DECODERS,
+    default=DEFAULT_DECODER,
+    show_default=True,
+    help="With --adaptive: decoder of the paths.",
 )
 @model_option
 @conditioning_option
@@ -74,10 +80,11 @@ def estimate_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Statistics of MODEL on DATA: one network pass per step and batch. Resumes from its own output.
+    """Estimate statistics of MODEL on DATA, with one network pass per step and batch. Resumes from its own output.
 
-    With --adaptive the network runs at a few steps only, and what it spent, saved and believes is written beside the
-    output, ending in .adaptive.json. Statistics of another model, data or seed there are refused; --overwrite replaces them.
+    With --adaptive the network runs at a few steps only; evaluations spent and saved, and bounds on the regret, are written
+    next to the output, to a file ending in .adaptive.json. An output with statistics of another model, data or seed is
+    refused; --overwrite replaces it.
 
     \b
     Example:

@@ -15,13 +15,15 @@ from .inputs import load_model
 from .options import complete_data, complete_model, conditioning_option, model_option, output, work
 
 
-@click.command("evaluate", short_help="Held-out bits/dim of SCHEDULES beside other strides.")
+@click.command("evaluate", short_help="Score SCHEDULES and other strides on held-out data.")
 @click.argument("schedules", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--statistics", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Held-out statistics.")
 @click.option("--model", shell_complete=complete_model, help="MODEL, for direct evaluation on --data.")
 @click.option("--data", shell_complete=complete_data, help="Held-out DATA, for direct evaluation.")
-@click.option("--samples", type=click.IntRange(min=1), help="Samples to use, the first of --data.  [default: all]")
-@click.option("--budget", "-k", "budgets", multiple=True, type=int, help="A number of steps; may be repeated.")
+@click.option(
+    "--samples", type=click.IntRange(min=1), help="Use only this many samples, the first of --data.  [default: all]"
+)
+@click.option("--budget", "-k", "budgets", multiple=True, type=int, help="Number of steps; may be repeated.")
 @model_option
 @conditioning_option
 @work
@@ -41,10 +43,10 @@ def evaluate_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Held-out bits/dim of SCHEDULES beside even and quadratic strides.
+    """Held-out bits/dim of SCHEDULES, compared with even and quadratic strides.
 
-    From held-out statistics every budget is scored without a network pass; with --model and --data the budgets asked for
-    are evaluated directly, K network passes per batch.
+    With --statistics every budget is scored without network passes; with --model and --data each --budget is evaluated
+    directly, with K network passes per batch.
 
     \b
     Examples:

@@ -30,17 +30,19 @@ from .report import run_of
 if TYPE_CHECKING:
     from ..finding.job import Job
 
-CHOSE_THE_RACE = ("race", "purpose", "objective")
-OF_ANOTHER_MEANING = ("samples",)  # of paths here, of the final measurement there
+ASK_FOR_RACE = ("race", "purpose", "objective")
+DIFFERENT_IN_RACE = ("samples",)  # here those that choose paths, there those of the final measurement
 
 
-@click.command("find", short_help="The main job: the best schedules of MODEL, chosen on DATA.")
+@click.command("find", short_help="The main job: find the best schedules of MODEL on DATA.")
 @run_arguments
 @click.option(
-    "--samples", type=click.IntRange(min=1), help=f"Samples to choose the path on.  [default: {DEFAULT_SAMPLES}]"
+    "--samples", type=click.IntRange(min=1), help=f"Number of samples to choose paths on.  [default: {DEFAULT_SAMPLES}]"
 )
 @click.option(
-    "--heldout-samples", type=click.IntRange(min=1), help=f"Samples to score on.  [default: {DEFAULT_SAMPLES}]"
+    "--heldout-samples",
+    type=click.IntRange(min=1),
+    help=f"Number of samples to score on.  [default: {DEFAULT_SAMPLES}]",
 )
 @adaptive
 @click.option("--every-step", is_flag=True, help="Evaluate every step, whatever the tolerance.")
@@ -49,14 +51,14 @@ OF_ANOTHER_MEANING = ("samples",)  # of paths here, of the final measurement the
     "--pictures",
     metavar="K",
     type=click.IntRange(min=0),
-    help="Show a dozen samples of K steps on the page, where the data are images; 0 for none.  [default: 8]",
+    help="For images: show a dozen samples of K steps on the page; 0 for none.  [default: 8]",
 )
 @dry_run
 @objective
 @click.option(
     "--race",
     is_flag=True,
-    help="With --for samples: choose among many rules by measured samples, as dpstride tune does, which has more options.",
+    help="With --for samples: choose among many rules by measured samples, like dpstride tune, which has more options.",
 )
 @model_option
 @conditioning_option
@@ -86,24 +88,25 @@ def find_command(
     quiet: bool,
     **asked_for: Any,
 ) -> None:
-    """The main job: the best schedules of MODEL, chosen on DATA and scored on held-out data.
+    """The main job: find the best schedules of MODEL on DATA, and score them on held-out data.
 
-    The network runs at as few steps as paths within --tolerance of the best need (adaptive.json tells what was spent and
-    what is believed), and on held-out data at those and a few more; --every-step runs it at all.
+    The network runs at only as many steps as it takes to find paths within --tolerance of the best (adaptive.json reports
+    the evaluations spent and bounds on the regret), and on held-out data at those and a few more; --every-step runs it at
+    every step.
 
-    Writes report.html, a page to look through every number of steps; schedules.json, comparison.json, table.txt,
-    figures, statistics.safetensors and heldout.safetensors. Run again after an interruption, it goes on where it stopped.
-    A folder with results of another model, other data or other options is refused; --overwrite replaces them.
+    Writes report.html, an interactive page on every number of steps; schedules.json, comparison.json, table.txt, figures,
+    statistics.safetensors and heldout.safetensors. Run again after an interruption, it resumes where it stopped. A folder
+    with results of another model, other data or other options is refused; --overwrite replaces them.
 
-    By default paths are best for bits/dim. --for samples chooses paths that draw good samples in few steps, with --sampler,
-    from the same statistics: by the divergence from the data over a band of noise levels. With --race many rules draw samples,
-    and what is measurably the closest to real data is chosen for each number of steps.
+    By default paths minimise bits/dim. --for samples chooses, from the same statistics, paths that draw good samples in few
+    steps with --sampler: they minimise the divergence from the data over a band of noise levels. With --race many rules draw
+    samples, and for each number of steps the one measured to be closest to real data is chosen.
 
-    --objective trajectory chooses paths for a deterministic sampler instead, by how far its steps leave a teacher's
-    trajectory, and scores them by the distance of end points from --heldout-samples noises, without a page; mixed weighs
-    both, and writes front.json.
+    --objective trajectory chooses paths for a deterministic sampler, by how far its steps leave the trajectory of a reference
+    sampler, and scores them by the distance between end points from --heldout-samples noise samples; it writes no page.
+    --objective mixed weighs both, and writes front.json.
 
-    For a masked diffusion model of tokens DATA is text, steps are rounds, and schedules say how many tokens each reveals.
+    For masked diffusion of tokens DATA is text, steps are rounds, and schedules say how many tokens each round reveals.
 
     \b
     Examples:
@@ -138,26 +141,24 @@ def find_command(
 
 
 def race_instead(objective: Objective) -> None:
-    """Do what `dpstride tune` does, with the options that were given; those that it has not are refused."""
+    """Run `dpstride tune` with the options given; options that it does not have are refused."""
     from .tune import tune_command
 
     context = click.get_current_context()
     if objective != SAMPLES:
-        raise click.UsageError(
-            f"--race measures samples, and these paths are for {objective}. Give --for samples with it."
-        )
-    typed = {name: value for name, value in context.params.items() if given(name) and name not in CHOSE_THE_RACE}
+        raise click.UsageError(f"--race measures samples, but these paths are for {objective}. Add --for samples.")
+    typed = {name: value for name, value in context.params.items() if given(name) and name not in ASK_FOR_RACE}
     for name in typed:
-        if name in OF_ANOTHER_MEANING or name not in {parameter.name for parameter in tune_command.params}:
+        if name in DIFFERENT_IN_RACE or name not in {parameter.name for parameter in tune_command.params}:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} says nothing to a race. Leave it out; dpstride tune --help has the options "
-                "of races."
+                f"--{name.replace('_', '-')} has no meaning with --race. Leave it out; dpstride tune --help lists the options "
+                "of a race."
             )
     context.invoke(tune_command, **typed)
 
 
 def say_expected(job: Job, as_json: bool) -> None:
-    """Say what a job would do: network evaluations, and the time they take by a few timed passes of the same work."""
+    """Print a job's number of network evaluations and their expected time, from a few timed passes of the same work."""
     evaluations, about = job.evaluations()
     batch_size = job.how.batch_size
     expected = job.seconds_per_evaluation() * evaluations

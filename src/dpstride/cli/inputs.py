@@ -1,4 +1,4 @@
-"""Stage 9. MODEL as typed, run as --compile and --autocast say."""
+"""Stage 9. MODEL as typed, with --compile and --autocast applied."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def load_model(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel:
-    """Load MODEL, with the options of its loader; one of tokens is refused."""
+    """Load MODEL with the options of its loader; a model of tokens is refused."""
     from ..finding.inputs import load_gaussian
 
-    return _as_asked(load_gaussian(text, dict(options)))
+    return _accelerated(load_gaussian(text, dict(options)))
 
 
 def load_any(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedModel | MaskedSource:
@@ -24,11 +24,11 @@ def load_any(text: str, options: tuple[tuple[str, Any], ...] = ()) -> LoadedMode
     from ..integrations.loaded import gaussian_only
 
     loaded = load(text, dict(options))
-    return _as_asked(gaussian_only(loaded)) if running() else loaded
+    return _accelerated(gaussian_only(loaded)) if running() else loaded
 
 
-def _as_asked(loaded: LoadedModel) -> LoadedModel:
-    """Run as --compile and --autocast say."""
+def _accelerated(loaded: LoadedModel) -> LoadedModel:
+    """Return the model with --compile and --autocast applied."""
     from dataclasses import replace
 
     import torch

@@ -1,7 +1,7 @@
 """Stage 9. The command line as one of several processes: ``torchrun … -m dpstride``, ``accelerate launch … -m dpstride``.
 
-Every process runs the same command, so that each has the model and the data; the networks' work is spread by
-`runs.workers`. Only the main process speaks and writes.
+Every process runs the same command, so that each has the model and the data; `runs.workers` distributes the network's work.
+Only the main process prints and writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 
 from ..runs.launched import launch_size
 
-# Verbs that spread work. The others have nothing to do for a second process; `study` itself knows which one it is in.
+# Verbs that distribute work. The others have no work for a second process; `study` knows by itself which process it is in.
 SPREAD = ("find", "tune", "demo", "estimate", "sample", "study")
 OWN_OUTPUT = ("find", "tune", "demo", "estimate", "sample")
 
@@ -34,18 +34,18 @@ def join_launch(verb: str | None) -> None:
 
 @contextlib.contextmanager
 def as_launched(cli: click.Group, verb: str | None) -> Iterator[bool]:
-    """Be silent in every process but the main one; False in one that has nothing to do."""
+    """Silence every process but the main one; yield False in a process that has no work."""
     if launch_size() == 1 or os.environ.get("RANK", "0") == "0":
         yield True
     elif verb not in SPREAD:
         yield False
     else:
-        with _in_silence(cli, verb):
+        with _silenced(cli, verb):
             yield True
 
 
 def stop_at_termination() -> None:
-    """Take SIGTERM, by which schedulers and launchers end a process, for Ctrl-C: what was done is kept."""
+    """Treat SIGTERM, with which job schedulers and launchers end a process, as Ctrl-C: finished work is kept."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -54,10 +54,10 @@ def stop_at_termination() -> None:
 
 
 @contextlib.contextmanager
-def _in_silence(cli: click.Group, verb: str) -> Iterator[None]:
-    """Say nothing, and write to a folder that is thrown away."""
+def _silenced(cli: click.Group, verb: str) -> Iterator[None]:
+    """Print nothing, and write to a temporary folder."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # below Python, whose libraries have their own ways to speak
+    for stream in (1, 2):  # the file descriptors, since libraries may bypass sys.stdout
         os.dup2(nowhere, stream)
     with contextlib.ExitStack() as stack:
         if verb in OWN_OUTPUT:

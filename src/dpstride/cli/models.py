@@ -1,4 +1,4 @@
-"""Stage 9. `dpstride models`: what is embedded."""
+"""Stage 9. `dpstride models`: the embedded models and data sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .options import output
 @click.command("models")
 @output
 def models_command(as_json: bool, quiet: bool) -> None:
-    """The embedded models, what each scores on held-out data, and the embedded data sets.
+    """List the embedded models with their held-out scores, and the embedded data sets.
 
     \b
     Example:

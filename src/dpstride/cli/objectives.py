@@ -48,37 +48,39 @@ objective = options(
         type=click.Choice(OBJECTIVES),
         default=DEFAULT_OBJECTIVE,
         show_default=True,
-        help="What paths are best for: elbo is --for likelihood, samples is --for samples; trajectory stays on a deterministic "
-        "sampler's trajectory; mixed weighs bits/dim and trajectory.",
+        help="What paths are chosen for: elbo is --for likelihood, samples is --for samples; trajectory keeps close to a "
+        "deterministic sampler's trajectory; mixed weighs bits/dim and trajectory.",
     ),
     click.option(
         "--sampler",
         type=click.Choice(SAMPLERS),
         default=DEFAULT_ODE_SAMPLER,
         show_default=True,
-        help="Sampler that schedules --for samples are made for; of --objective trajectory, a deterministic one.",
+        help="With --for samples: sampler that schedules are made for; with --objective trajectory a deterministic one.",
     ),
-    click.option("--eta", default=0.0, show_default=True, type=Real(0.0, 1.0), help="Noise of DDIM, --for samples."),
+    click.option(
+        "--eta", default=0.0, show_default=True, type=Real(0.0, 1.0), help="With --for samples: noise of DDIM."
+    ),
     click.option(
         "--exponent",
         type=Real(min=0.0),
-        help="Weight of noise levels --for samples: p of σ^p.  [default: 1.3]",
+        help="With --for samples: weight of noise levels, p of σ^p.  [default: 1.3]",
     ),
     click.option(
         "--band",
         metavar="LOW,HIGH",
         type=Pair(),
-        help="Noise levels that count --for samples, in standard deviations of the data.  [default: 0.2,20]",
+        help="With --for samples: noise levels that count, in standard deviations of the data.  [default: 0.2,20]",
     ),
     click.option(
         "--cap",
         type=Real(min=0.0, min_open=True, infinite=True),
-        help="Count errors --for samples as at most so many times the data's variance; inf for no bound.  [default: 1.5]",
+        help="With --for samples: cap on errors, in units of the data's variance; inf for none.  [default: 1.5]",
     ),
     click.option(
         "--evenness",
         type=Real(0.0, 1.0, max_open=True),
-        help="Share of even steps in the cost --for samples.  [default: 0.5]",
+        help="With --for samples: share of even steps in the cost.  [default: 0.5]",
     ),
     click.option(
         "--lambda",
@@ -100,13 +102,13 @@ objective = options(
         type=click.IntRange(min=2),
         default=TEACHER_STEPS,
         show_default=True,
-        help="Steps of the reference sampler, at most, and of the grid that paths are chosen on.",
+        help="Maximum number of steps of the reference sampler, and of the grid that paths are chosen on.",
     ),
 )
 
 
 def objective_of(purpose: Purpose | None, objective: Objective) -> Objective:
-    """Return the objective that --for and --objective say together, or refuse them where they contradict each other."""
+    """Return the objective that --for and --objective name; refuse them if they contradict each other."""
     wanted = objective if purpose is None else OBJECTIVE_FOR[purpose]
     if given("objective") and wanted != objective:
         raise click.UsageError(f"--for {purpose} is --objective {wanted}, not {objective}. Give one of the two.")

@@ -26,7 +26,7 @@ class Range(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
     name = "uint8|continuous|n:low:high"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The option as `dpstride.estimate` takes it."""
+        """Return the value as `dpstride.estimate` takes it."""
         if value in ("uint8", "continuous") or not isinstance(value, str):
             return value
         try:
@@ -37,7 +37,7 @@ class Range(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
 
 
 class Real(click.FloatRange):
-    """A number in a range, finite unless ``infinite`` allows infinity; NaN passes every comparison with its ends."""
+    """A number in a range, finite unless ``infinite`` allows infinity; click's own comparisons would let NaN pass."""
 
     def __init__(self, *arguments: Any, infinite: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -57,7 +57,7 @@ class Budgets(click.ParamType):  # type: ignore[type-arg]  # generic from click 
     name = "K,K,…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The option as `dpstride.estimate_adaptively` takes it."""
+        """Return the value as `dpstride.estimate_adaptively` takes it."""
         if not isinstance(value, str):
             return value
         try:
@@ -70,7 +70,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _completes(names: Callable[[], Iterable[str]]) -> Complete:
-    """Tab offers files, and embedded names that begin as typed."""
+    """Return a completion of files, and of embedded names that begin as typed."""
 
     def complete(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
         fitting = [CompletionItem(name) for name in names() if name.startswith(typed)]
@@ -106,12 +106,12 @@ conditioning_option = click.option(
     "--conditioning",
     metavar="FILE",
     shell_complete=complete_file,
-    help="Prompts (.txt, one per line) or labels of DATA, where they are not beside its samples.",
+    help="Prompts (.txt, one per line) or labels of DATA, if they are not stored with its samples.",
 )
 
 
 def options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several shared options as one decorator, listed in the order given."""
+    """Combine shared options into one decorator; help lists them in the order given."""
 
     def decorate(command: Any) -> Any:
         for option in reversed(options):
@@ -126,14 +126,14 @@ work = options(
         "--seed",
         default=0,
         show_default=True,
-        help="Random seed for the noise; in find, tune, study and check also for the order of DATA, even where all is used.",
+        help="Random seed for the noise; in find, tune, study and check also for the order of DATA, even if all is used.",
     ),
     click.option("--batch-size", default=64, show_default=True, help="Samples per network pass."),
     click.option(
-        "--data-range", type=Range(), help="Values that the data takes.  [default: what the model takes, uint8]"
+        "--data-range", type=Range(), help="Values of the data.  [default: what the model takes, usually uint8]"
     ),
 )
-RUNNING = "dpstride.running"  # in a command's context: how its network is to be run
+RUNNING = "dpstride.running"  # key in a command's context: how to run its network
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -148,21 +148,21 @@ model_option = options(
         multiple=True,
         callback=lambda context, parameter, values: _pairs(values),
         metavar="KEY=VALUE",
-        help="For the loader of MODEL, e.g. preset=cifar10-l-hybrid of an OpenAI checkpoint; may be repeated.",
+        help="Option for the loader of MODEL, e.g. preset=cifar10-l-hybrid for an OpenAI checkpoint; may be repeated.",
     ),
     click.option(
         "--compile",
         is_flag=True,
         expose_value=False,
         callback=_remember,
-        help="Compile the network (torch.compile): a minute or two first, then faster passes.",
+        help="Compile the network (torch.compile), which takes a minute or two and makes passes faster.",
     ),
     click.option(
         "--autocast",
         type=click.Choice(["bfloat16", "float16"]),
         expose_value=False,
         callback=_remember,
-        help="Let torch run parts of the network in this precision; for a GPU.",
+        help="Run parts of the network in this precision (torch.autocast); for GPUs.",
     ),
 )
 variance_and_decoder = options(
@@ -180,28 +180,29 @@ adaptive = options(
         type=Real(min=0.0, min_open=True),
         default=0.01,
         show_default=True,
-        help="Evaluate until paths are within this many bits/dim of the best, with 95% confidence; --for samples, within "
-        "this share of what they cost.",
+        help="Evaluate until paths are within this many bits/dim of the best, with 95% confidence; with --for samples, within "
+        "this share of their cost.",
     ),
     click.option(
-        "--budgets", type=Budgets(), help="Numbers of steps that the tolerance is for.  [default: 8,16,32,64]"
+        "--budgets", type=Budgets(), help="Numbers of steps that the tolerance applies to.  [default: 8,16,32,64]"
     ),
 )
 skip_nonfinite = click.option(
-    "--skip-nonfinite", is_flag=True, help="Leave out samples for which the network gives NaN or infinity, and say so."
+    "--skip-nonfinite",
+    is_flag=True,
+    help="Skip samples for which the network returns NaN or infinity, and report them.",
 )
 overwrite = click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace what another run left in the output. Statistics there of the same model, data, seed and steps are used "
-    "again.",
+    help="Replace results of another run in the output. Statistics of the same model, data, seed and steps are reused.",
 )
 output_folder = click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write."
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Output folder."
 )
 run_arguments = options(model_argument, data_argument, output_folder, heldout_option)
 dry_run = click.option(
-    "--dry-run", is_flag=True, help="Say what would be done, the network evaluations and the time expected."
+    "--dry-run", is_flag=True, help="Only print what would be done, with network evaluations and expected time."
 )
 output = options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
@@ -211,12 +212,12 @@ run_options = options(work, skip_nonfinite, overwrite, output)
 
 
 def target_folder(words: str) -> Callable[[Any], Any]:
-    """The folder to write what was made from other folders."""
+    """Return the option for an output folder of a verb that reads other folders."""
     return click.option("-o", "--output", "target", type=click.Path(file_okay=False, path_type=Path), help=words)
 
 
 def _pairs(values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
-    """KEY=VALUE pairs; a value that is JSON (a number, true, a list) is read as such, any other is text."""
+    """Parse KEY=VALUE pairs; a value that is JSON (a number, true, a list) is parsed as such, any other is text."""
     pairs = []
     for value in values:
         key, separator, text = value.partition("=")
@@ -230,7 +231,7 @@ def _pairs(values: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
 
 
 def running() -> dict[str, Any]:
-    """The options --compile and --autocast as the user typed them."""
+    """Return the options --compile and --autocast as the user typed them."""
     context = click.get_current_context(silent=True)
     asked = {} if context is None else context.meta.get(RUNNING, {})
     return {name: value for name, value in asked.items() if value}
@@ -258,12 +259,12 @@ def given(parameter: str) -> bool:
 
 
 def check_eta(sampler: str, eta: float) -> None:
-    """Refuse noise that the sampler does not have."""
+    """Refuse --eta for a sampler without such noise."""
     from ..samplers import find, with_eta
 
     if eta > 0.0 and not find(sampler).takes_eta:
         raise click.UsageError(
-            f"--eta is the noise of --sampler {with_eta()}; {sampler} has no use for it. Leave it out."
+            f"--eta is the noise of --sampler {with_eta()}; {sampler} does not have it. Leave it out."
         )
 
 
@@ -271,5 +272,5 @@ checks = click.option(
     "--check/--no-check",
     default=True,
     show_default=True,
-    help="Look whether MODEL is described correctly, as check does.",
+    help="Check that MODEL is described correctly, like dpstride check.",
 )

@@ -1,4 +1,4 @@
-"""Stage 9. `dpstride report`: the page, figures and tables of a results folder again, from what it holds."""
+"""Stage 9. `dpstride report`: write the page, figures and tables of a results folder again, from its saved results."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ PATIENCE = 5.0  # seconds that a run has to finish writing
 
 
 def run_of(model: str, data: str, heldout: str | None, identity: Mapping[str, Any]) -> Run:
-    """This run of the command line, for run.json."""
+    """Return the record of this command for run.json."""
     from ..runs.record import Run
 
     return Run.of(click.get_current_context().find_root().obj, model, data, heldout, identity=identity)
 
 
-@click.command("report", short_help="Write report.html and figures of DIR again.")
+@click.command("report", short_help="Write report.html, figures and tables of DIR again.")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@target_folder("Folder to write them into, for a DIR that is read-only.  [default: DIR]")
+@target_folder("Output folder, for a read-only DIR.  [default: DIR]")
 @output
 def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool) -> None:
-    """Write report.html, figures and tables of DIR again, from its saved results: no network pass.
+    """Write report.html, figures and tables of DIR again, from its saved results and without network passes.
 
-    DIR is what `dpstride find`, `demo`, `study` or `tune` wrote; schedules.json with heldout.safetensors (or comparison.json)
-    is enough, and of `tune` schedules.json with race.json. While a run is writing DIR there is nothing to report: after five
-    seconds of waiting that is said.
+    DIR was written by `dpstride find`, `demo`, `study` or `tune`; schedules.json with heldout.safetensors (or
+    comparison.json) is enough, or schedules.json with race.json from `tune`. If a run is writing DIR, this waits for five
+    seconds and then gives up.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def report_command(folder: Path, target: Path | None, as_json: bool, quiet: bool
 
 @contextmanager
 def _claimed(folder: Path, target: Path | None) -> Iterator[Path]:
-    """The folder to write, locked; a run that is writing either is waited for a little, and then named."""
+    """Lock and yield the folder to write; wait a little for a run that is writing either folder, then name it."""
     if not folder.is_dir():
         raise click.UsageError(
             f"{folder}: there is no such folder. Name one that `dpstride find`, `demo`, `study` or `tune` wrote."
@@ -65,9 +65,7 @@ def _claimed(folder: Path, target: Path | None) -> Iterator[Path]:
     if target is not None and target.resolve() != folder.resolve():
         check_free(folder, PATIENCE)
         if (target / "schedules.json").exists():
-            raise ValueError(
-                f"{target}: holds results of its own, which these would be mixed with. Give another folder."
-            )
+            raise ValueError(f"{target}: already holds results, which would be mixed with these. Give another folder.")
     try:
         with Lock(target or folder, patience=PATIENCE) as lock:
             remove_leftovers(lock.folder)

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from ..integrations.loaded import LoadedModel
 
 
-@click.command("sample", short_help="Samples of MODEL along a path of K steps.")
+@click.command("sample", short_help="Draw samples of MODEL along a path of K steps.")
 @model_argument
 @click.argument("schedules", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--budget", "-k", type=int, help="Number of steps.")
 @click.option(
     "--seconds",
     type=Real(min=0.0, min_open=True),
-    help="In place of -k: the most steps in which all samples are drawn in this time, by a few timed ones.",
+    help="Instead of -k: as many steps as fit into this time for all samples, measured by a few timed steps.",
 )
 @click.option(
     "--stride",
     type=click.Choice([BEST, *COMPARED_STRIDES]),
     default=BEST,
     show_default=True,
-    help="The best path, or one made by hand with the same options.",
+    help="The best path, or a hand-made one with the same options.",
 )
 @click.option("-n", "count", default=64, show_default=True, type=click.IntRange(min=1), help="Number of samples.")
 @click.option(
@@ -46,27 +46,27 @@ if TYPE_CHECKING:
     "--output",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help=".png, .npy or .npz; .txt or .npy of tokens.",
+    help="Output file: .png, .npy or .npz; for tokens .txt or .npy.",
 )
 @click.option("--variance", type=VARIANCES, help="Reverse variance.  [default: the schedule's own]")
 @click.option(
     "--sampler",
     type=click.Choice(SAMPLERS),
-    help="[default: what the schedule is for, else ancestral]",
+    help="Sampler.  [default: the schedule's own, else ancestral]",
 )
 @click.option("--eta", type=Real(0.0, 1.0), help="Noise of DDIM.  [default: the schedule's own, else 0]")
 @click.option(
     "--conditioning",
     metavar="DATA",
     shell_complete=complete_file,
-    help="Prompts (.txt, one per line), labels, or data that have them: samples get them one after the other and over again.",
+    help="Prompts (.txt, one per line), labels, or data that have them; samples take them in turn, cyclically.",
 )
 @click.option(
     "--order",
     type=click.Choice(ORDERS),
     default=DEFAULT_ORDER,
     show_default=True,
-    help="Which tokens a round reveals, for masked diffusion.",
+    help="For masked diffusion: which tokens a round reveals.",
 )
 @click.option("--seed", default=0, show_default=True, help="Random seed for the noise.")
 @click.option("--batch-size", default=64, show_default=True, help="Samples per network pass.")
@@ -94,12 +94,11 @@ def sample_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Samples of MODEL along a path of K steps, or of as many as fit into --seconds: a PNG grid, or arrays; of a model of
-    tokens text, or token ids.
+    """Draw samples of MODEL along a path of K steps, or of as many as fit into --seconds.
 
-    Images are drawn with the range of values that the schedules' data had. Interrupted, the same command goes on where it
-    was; --overwrite gives up samples of another model, path or seed that were not finished. It spreads over the processes
-    of torchrun.
+    Writes a PNG grid or arrays; for a model of tokens, text or token ids. Images have the range of values of the schedules'
+    data. Run again after an interruption, it resumes where it stopped; --overwrite discards unfinished samples of another
+    model, path or seed. Runs on all processes of torchrun.
 
     \b
     Examples:
@@ -142,7 +141,7 @@ def sample_command(
         raise click.UsageError("Give either --budget (-k), a number of steps, or --seconds.")
     if seconds is not None and launch_size() > 1:
         raise click.UsageError(
-            "--seconds measures one process, so that several would not agree. Give --budget (-k) here."
+            "--seconds is measured in each process, so several would not agree. Give --budget (-k) instead."
         )
     saved = read_schedules(schedules)
     if isinstance(saved, ScheduleSet) and budget is not None:
@@ -184,7 +183,7 @@ def sample_command(
 
 
 def _conditioning(text: str | None, count: int, model: LoadedModel) -> Conditioning:
-    """``count`` entries of the conditioning in DATA."""
+    """Return ``count`` entries of the conditioning in DATA."""
     import torch
 
     from ..evaluate.stream import UNCONDITIONAL, Conditioning

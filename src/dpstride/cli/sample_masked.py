@@ -1,4 +1,4 @@
-"""Stage 9. `dpstride sample` of a model of tokens: text, or token ids."""
+"""Stage 9. `dpstride sample` for a model of tokens: text, or token ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = (".txt", ".npy")
 
 @dataclass(frozen=True)
 class AskedTokens:
-    """Samples of tokens as they were asked for."""
+    """A request for samples of tokens."""
 
     schedules: Path
     budget: int | None
@@ -31,11 +31,11 @@ class AskedTokens:
     order: Order
     seed: int
     batch_size: int
-    unused: tuple[str, ...]  # options given that tokens have no use for
+    unused: tuple[str, ...]  # options given that do not apply to tokens
 
 
 def sample_tokens(source: MaskedSource | LoadedModel, asked: AskedTokens, *, as_json: bool, quiet: bool) -> None:
-    """Write samples, one text to a line of .txt, or token ids as .npy [n, length]; .txt needs a model that gives text back."""
+    """Write samples, one text per line of .txt, or token ids as .npy [n, length]; .txt needs a model with a tokenizer."""
     import numpy as np
 
     from ..integrations.masked_loading import MaskedSource
@@ -45,16 +45,18 @@ def sample_tokens(source: MaskedSource | LoadedModel, asked: AskedTokens, *, as_
     if not isinstance(source, MaskedSource):
         raise click.UsageError(
             f"{asked.schedules} holds unmasking schedules of tokens, but MODEL is a diffusion model of numbers. Give schedules "
-            "that were found for it."
+            "found for it."
         )
     if asked.budget is None:
         raise click.UsageError("Give --budget (-k), a number of rounds.")
     if asked.unused:
-        raise click.UsageError(f"{', '.join(asked.unused)}: for diffusion of numbers, not of tokens. Leave it out.")
+        raise click.UsageError(
+            f"{', '.join(asked.unused)}: only for diffusion of numbers, not of tokens. Leave it out."
+        )
     if asked.output.suffix not in FILES:
-        raise click.UsageError(f"Samples of tokens are .txt or .npy, not {asked.output.suffix!r}. Name the output so.")
+        raise click.UsageError(f"--output must end in .txt or .npy for tokens, not {asked.output.suffix!r}. Rename it.")
     if asked.output.suffix == ".txt" and source.decode is None:
-        raise click.UsageError("This model has no tokenizer to give text back. Give an output .npy for token ids.")
+        raise click.UsageError("This model has no tokenizer to write text with. Give an output .npy for token ids.")
     samples = sample_masked(
         source.denoiser, _schedule(asked, asked.budget), asked.count, asked.seed,
         order=asked.order, batch_size=asked.batch_size, progress=not quiet,
@@ -76,6 +78,6 @@ def _schedule(asked: AskedTokens, budget: int) -> MaskedSchedule:
     chosen = MaskedScheduleSet.load(asked.schedules)
     if asked.stride not in (BEST, EVEN):
         raise click.UsageError(
-            f"--stride {asked.stride} is for diffusion of numbers; of tokens there are {BEST} and {EVEN}."
+            f"--stride {asked.stride} is only for diffusion of numbers. For tokens, use {BEST} or {EVEN}."
         )
     return chosen[budget] if asked.stride == BEST else even_unmasking(chosen.length, budget)

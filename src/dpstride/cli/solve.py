@@ -12,9 +12,9 @@ from .console import emit
 from .options import costs, output, overwrite
 
 
-@click.command("solve", short_help="The best schedule of every budget from STATISTICS.")
+@click.command("solve", short_help="Find the best schedules from STATISTICS.")
 @click.argument("statistics", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Output file.")
 @costs
 @overwrite
 @output
@@ -29,9 +29,9 @@ def solve_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """The best schedule of every budget from STATISTICS: no network pass.
+    """Find the best schedule for every number of steps from STATISTICS, without network passes.
 
-    Schedules of other statistics, of other options or of a results folder are not replaced; --overwrite replaces them.
+    Schedules from other statistics or options, or of a results folder, are only replaced with --overwrite.
 
     \b
     Example:

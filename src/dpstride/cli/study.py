@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
 
 
-@click.command("study", short_help="The paper's whole evaluation of MODEL.")
+@click.command("study", short_help="Run the paper's whole evaluation on MODEL.")
 @run_arguments
 @conditioning_option
 @click.option(
@@ -47,26 +47,33 @@ SAMPLES, CHOOSING, HELDOUT = 1000, 512, 256
     type=click.IntRange(min=2),
     default=SAMPLES,
     show_default=True,
-    help="Samples drawn for each distance; 50000 in the paper.",
+    help="Number of samples for each distance; 50000 in the paper.",
 )
 @click.option(
     "--all-samples",
     type=click.IntRange(min=2),
-    help="Samples drawn along all T steps.  [default: --samples, or 1000/T of it when T is larger]",
+    help="Number of samples along all T steps.  [default: --samples, or 1000/T of it if T is larger]",
 )
 @click.option(
     "--features",
     metavar="FEATURES",
-    help="What distances are taken of: fashion, inception, inception:PATH, none or package.module:function.  [default: "
-    "what fits the images]",
+    help="Features to measure distances in: fashion, inception, inception:PATH, none or package.module:function.  [default: "
+    "those that fit the images]",
 )
 @click.option(
-    "--budget", "-k", "budgets", multiple=True, type=click.IntRange(min=1), help="Steps to take distances at; repeat."
+    "--budget",
+    "-k",
+    "budgets",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Number of steps to measure distances at; may be repeated.",
 )
-@click.option("--choosing-samples", type=click.IntRange(min=2), help=f"To choose the paths.  [default: {CHOOSING}]")
-@click.option("--heldout-samples", type=click.IntRange(min=2), help=f"To score the paths.  [default: {HELDOUT}]")
+@click.option(
+    "--choosing-samples", type=click.IntRange(min=2), help=f"Samples to choose paths on.  [default: {CHOOSING}]"
+)
+@click.option("--heldout-samples", type=click.IntRange(min=2), help=f"Samples to score on.  [default: {HELDOUT}]")
 @variance_and_decoder
-@click.option("--sampler", type=click.Choice(SAMPLERS), default=DEFAULT_SAMPLER, show_default=True)
+@click.option("--sampler", type=click.Choice(SAMPLERS), default=DEFAULT_SAMPLER, show_default=True, help="Sampler.")
 @click.option("--eta", default=0.0, show_default=True, type=Real(0.0, 1.0), help="Noise of DDIM.")
 @dry_run
 @model_option
@@ -98,12 +105,12 @@ def study_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """The paper's whole evaluation of MODEL: tables, curves, paths, samples, distances, ablation, correlation.
+    """Run the paper's whole evaluation on MODEL: tables, curves, paths, samples, distances, ablation, correlation.
 
-    Paths are chosen on DATA, which is also what samples are compared with, and scored on held-out data. Writes
-    report.html (a page that shows all of it), results.json, tables (.txt, .md, .tex) and figures (.svg, .png). Run again
-    after whatever stopped it, it goes on where it was; less than a minute is lost. --samples may be raised later; a folder
-    with results of another model, other data or other options is refused, and --overwrite replaces them.
+    Paths are chosen on DATA, which samples are also compared with, and scored on held-out data. Writes report.html (a page
+    that shows everything), results.json, tables (.txt, .md, .tex) and figures (.svg, .png). Run again after an interruption
+    of any kind, it resumes where it stopped, with less than a minute lost. --samples may be raised later; a folder with
+    results of another model, other data or other options is refused, and --overwrite replaces them.
 
     \b
     Examples:
@@ -162,9 +169,9 @@ def study_command(
             f"Would make {evaluations:,} network evaluations besides the probes, {expected_time(expected)}.",
         )
         return
-    say(f"In all {evaluations:,} network evaluations, {expected_time(expected)}, if nothing is there yet.")
+    say(f"In total {evaluations:,} network evaluations, {expected_time(expected)}, if none are saved yet.")
     results = replace(study, run_id=run.id).run(output, say, progress=not quiet)
-    if results is None:  # a helping process of a launch
+    if results is None:  # a worker process of a launch
         return
     files = [output / "results.json", *save_tables(results, output)]
     files += save_study_figures(results, ScheduleSet.load(output / "schedules.json"), output)
@@ -183,7 +190,7 @@ def study_command(
 
 
 def _options(study: Study) -> dict[str, Any]:
-    """Options that results depend on besides model, data and seed; how many samples are drawn, and on which paths, may grow."""
+    """Return the options that results depend on besides model, data and seed; samples and paths may be added later."""
     costs = cost_options(study.denoiser, study.variance, study.decoder, None)
     features = None if study.extractor is None else study.extractor.describe()
     options = {"sampler": study.sampler, "eta": study.eta, "features": features, "skip_nonfinite": study.skip_nonfinite}
@@ -202,7 +209,7 @@ def _prepare(
     all_samples: int | None,
     **options: Any,
 ) -> tuple[Study, str]:
-    """The study, and in words which features it measures by."""
+    """Return the study, and its features in words."""
     from ..given import refuse_given
     from ..study.features import NONE, extractor_named
     from ..study.plan import make_plan
@@ -210,16 +217,16 @@ def _prepare(
 
     refuse_given(loaded.denoiser.given, "A study")
     choosing, scoring = parts
-    extractor, words = None, "none: the samples are no images"
+    extractor, words = None, "none: the samples are not images"
     if images is not None:
         extractor, words = extractor_named(features, tuple(images.shape[1:]))
     elif features not in (None, NONE):
         raise ValueError(
-            f"--features {features} are those of images [C, H, W], and DATA has samples of shape {choosing.shape}. Leave "
-            "it out: there are then no distances."
+            f"--features {features} needs images [C, H, W], but DATA has samples of shape {choosing.shape}. Leave it out to "
+            "measure no distances."
         )
     if extractor is not None and images is not None:
-        extractor(images[:1])  # images that it does not take are refused before hours of work
+        extractor(images[:1])  # refuse unsuitable images before hours of work
     if loaded.denoiser.shape is None:
         loaded.denoiser.shape = choosing.shape
     plan = make_plan(
@@ -247,9 +254,9 @@ def _prepare(
 
 
 def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tensor | None:
-    """DATA as uint8 images [n, C, H, W] in a seeded order, or None where they are none.
+    """Return DATA as uint8 images [n, C, H, W] in a seeded order, or None if they are not images.
 
-    What a latent model is given are the images before they are encoded.
+    For a latent model these are the images before encoding.
     """
     import numpy as np
     import torch
@@ -274,18 +281,18 @@ def _images(text: str, loaded: LoadedModel, data_range: Any, seed: int) -> Tenso
 
 
 def _cut_note(loaded: LoadedModel, images: Tensor | None, choosing: Samples) -> tuple[str, ...]:
-    """Warning for images that cannot show all values of the data."""
+    """Return a warning if images cannot show all values of the data."""
     beyond = choosing.data_range.levels is None and bool((choosing.values.abs() > 1.0).any())
     if images is None or loaded.decode is not None or not beyond:
         return ()
     return (
-        "DATA has values outside [−1, 1]. Images cut them off, real ones and samples: they are drawn, and their distances "
-        "taken, without what is beyond.",
+        "DATA has values outside [−1, 1]. Images clip them, both real ones and samples: figures and distances do not show "
+        "values beyond this range.",
     )
 
 
 def _expected_seconds(study: Study) -> float:
-    """Expected seconds of estimates, samples and features; conditional samples are taken for as slow as estimates."""
+    """Return the expected seconds of estimates, samples and features; conditional samples are assumed as slow as estimates."""
     per_time = seconds_to_estimate(study.denoiser, study.choosing, study.batch_size)
     per_step = per_time
     if study.plan.points and study.choosing.conditioning is None:

@@ -29,7 +29,7 @@ from .options import (
 from .report import run_of
 
 
-@click.command("tune", short_help="Schedules chosen by measured samples: a race, and its winners measured again.")
+@click.command("tune", short_help="Choose schedules of MODEL by measured samples.")
 @run_arguments
 @click.option(
     "--sampler",
@@ -37,71 +37,73 @@ from .report import run_of
     show_default=True,
     metavar="NAME",
     help=f"{', '.join(SAMPLERS)}, or package.module:function, a sampler of your own: (denoiser, schedule, noise) → samples. "
-    "Euler's method, for flows too, is ddim.",
+    "Euler's method is ddim, also for flows.",
 )
 @click.option("--eta", default=0.0, show_default=True, type=Real(0.0, 1.0), help="Noise of DDIM.")
-@click.option(
-    "--variance", type=VARIANCES, help="Reverse variance of ancestral steps.  [default: the winner of a race]"
-)
+@click.option("--variance", type=VARIANCES, help="Reverse variance of ancestral steps.  [default: chosen by the race]")
 @click.option(
     "--passes",
     default=1,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Evaluations of a sample in every step, for a sampler of your own.",
+    help="For a sampler of your own: network evaluations per sample and step.",
 )
 @click.option(
     "--budgets",
     type=Budgets(),
-    help="Evaluations of a sample to race for; paths have as many steps as these pay for.  [default: 4,8,16,32]",
+    help="Network evaluations per sample to race at; paths have as many steps as these allow.  [default: 4,8,16,32]",
 )
 @click.option(
     "--also",
     multiple=True,
     metavar="SCHEDULES",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Schedules that race too, of another objective or published; may be repeated.",
+    help="Further schedules to race, published or of another objective; may be repeated.",
 )
 @click.option(
     "--features",
-    help="Features to measure by: fashion, inception, inception:PATH, package.module:function, or none for the data "
-    "themselves.  [default: what fits the data]",
+    help="Features to measure distances in: fashion, inception, inception:PATH, package.module:function, or none for the data "
+    "themselves.  [default: those that fit the data]",
 )
 @click.option(
-    "--samples", default=512, show_default=True, type=click.IntRange(min=3), help="Samples of every path at the end."
+    "--samples",
+    default=512,
+    show_default=True,
+    type=click.IntRange(min=3),
+    help="Samples per path in the final measurement.",
 )
 @click.option(
     "--race-samples",
     default=256,
     show_default=True,
     type=click.IntRange(min=3),
-    help="Samples of those candidates that come to the last round.",
+    help="Samples per candidate in the last round.",
 )
 @click.option(
     "--polish",
     is_flag=True,
-    help="Then move single times of the winners' paths as long as samples surely come closer: pays with solvers that "
-    "remember, and takes about as much again.",
+    help="Then move single times of the winners' paths as long as samples come significantly closer: pays off with multistep "
+    "solvers, and costs about as much again.",
 )
 @click.option(
     "--reference-steps",
     type=click.IntRange(min=1),
-    help="Even steps that count as all of them.  [default: 128, at most]",
+    help="Number of even steps that count as all steps.  [default: at most 128]",
 )
 @click.option(
     "--within",
     type=Real(min=0.0, min_open=True),
-    help="Difference from the reference's distance that counts as none.  [default: a tenth of that distance]",
+    help="Difference from the reference's distance that counts as zero.  [default: a tenth of that distance]",
 )
 @click.option(
     "--evaluations",
     type=click.IntRange(min=1),
-    help="The most network evaluations to spend; those of a guided model count two.  [default: no limit]",
+    help="Maximum number of network evaluations; each counts twice for a guided model.  [default: no limit]",
 )
 @click.option(
     "--seconds",
     type=Real(min=0.0, min_open=True),
-    help="The same as time: as many evaluations as a few timed ones say.",
+    help="The same limit as a time, converted to evaluations by timing a few.",
 )
 @dry_run
 @model_option
@@ -134,16 +136,16 @@ def tune_command(
     quiet: bool,
     **wished: Any,
 ) -> None:
-    """Schedules of MODEL chosen by measured samples, for the sampler that you use.
+    """Choose schedules of MODEL by measured samples, for the sampler that you use.
 
     Candidates (the objective for samples with many weights, hand-made and published strides, the ELBO's path) race at each of
-    --budgets: all draw from the same noises, and the better half of them goes on to more samples. What races is the distance
-    from real data: the kernel distance of features, or the energy distance of the data themselves. The winners, hand-made
-    strides and many even steps are then measured again, on noises and real data that chose nothing.
+    --budgets: all start from the same noise, and in each round the better half advances to more samples. They are ranked by
+    distance from real data: the kernel distance of features, or the energy distance of the data themselves. The winners,
+    hand-made strides and many even steps are then measured again, on noise and real data not used for choosing.
 
-    Writes report.html, a page to look through, schedules.json, with a schedule of every number of steps up to the largest of
-    --budgets, race.json, table.txt, a figure and grids of samples. Run again after an interruption it goes on where it
-    stopped. It spreads over the processes of torchrun.
+    Writes report.html, an interactive page; schedules.json, with a schedule for every number of steps up to the largest of
+    --budgets; race.json, table.txt, a figure and grids of samples. Run again after an interruption, it resumes where it
+    stopped. Runs on all processes of torchrun.
 
     \b
     Examples:
@@ -189,7 +191,7 @@ def tune_command(
 
 
 def _sampler(text: str, eta: float) -> Any:
-    """A sampler's name, or the function that package.module:function names."""
+    """Return a sampler's name, or the function named by package.module:function."""
     if ":" in text:
         from ..statistics.files import import_function
 
@@ -202,7 +204,7 @@ def _sampler(text: str, eta: float) -> Any:
 
 
 def _limit(denoiser: Any, evaluations: int | None, seconds: float | None, batch_size: int) -> int | None:
-    """The most evaluations, by number or by time."""
+    """Return the maximum number of evaluations, limited by number, by time or by both."""
     if seconds is None:
         return evaluations
     if denoiser.shape is None:

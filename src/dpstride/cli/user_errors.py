@@ -1,4 +1,4 @@
-"""Stage 9. Whose code an error comes from: a user's function gets its file and line said, without our own stack."""
+"""Stage 9. Errors in a user's function are reported with its file and line, without our own stack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "p
 
 
 def place_of(error: BaseException) -> str:
-    """Where the user's own code was when it failed: " (in denoiser, my_model.py, line 12)"; nothing where it was not in it."""
+    """Return where the user's own code failed, as " (in denoiser, my_model.py, line 12)"; "" if it failed elsewhere."""
     if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename):
         return f" (in {_short(error.filename)}, line {error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

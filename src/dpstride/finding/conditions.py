@@ -1,4 +1,4 @@
-"""Prompts and class labels: found beside the samples of DATA, or given on their own; where they lack, all ways are named."""
+"""Prompts and class labels, stored with the samples of DATA or given separately; if they are missing, all ways are named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONE = ".txt"
 
 
 class Kind(NamedTuple):
-    """A kind of condition: what it is called, under which names files hold it, and how it can be given."""
+    """A kind of condition: its name in words, the names of its arrays in files, and the ways to give it."""
 
     words: str
     keys: tuple[str, ...]
@@ -24,25 +24,25 @@ class Kind(NamedTuple):
 PROMPTS = Kind(
     "a prompt per sample",
     ("prompts", "prompt", "captions"),
-    "the array 'prompts' beside 'images' in an .npz file, captions beside the images of a folder (image.txt beside image.png), "
-    "a column of a data set (hub:OWNER/NAME,prompts=COLUMN), or --conditioning prompts.txt, one per line (a single line is for "
-    "all samples, an empty one the empty prompt)",
+    "the array 'prompts' next to 'images' in an .npz file, captions next to the images of a folder (image.txt for image.png), "
+    "a column of a dataset (hub:OWNER/NAME,prompts=COLUMN), or --conditioning prompts.txt, one per line (a single line is for "
+    "all samples, an empty line is the empty prompt)",
 )
 LABELS = Kind(
     "a class label per sample",
     LABEL_NAMES,
-    "the array 'labels' beside 'images' in an .npz file, one folder of images per class, a data set with class labels "
+    "the array 'labels' next to 'images' in an .npz file, one folder of images per class, a dataset with class labels "
     "(hub:OWNER/NAME), or --conditioning labels.npy or labels.txt, one number per line",
 )
 
 
 def missing(kind: Kind, where: object) -> ValueError:
-    """Return the error of data that lack what the model is conditioned on."""
+    """Return the error for data without the condition that the model needs."""
     return ValueError(f"MODEL takes {kind.words}, and {where} has none. Give {kind.ways}.")
 
 
 def conditioned(text: str, kind: Kind | None, given: str | None = None) -> Any:
-    """DATA by its name, as a pair with its conditions where the model takes any: those ``given`` elsewhere, or its own."""
+    """Read DATA, as a pair with its conditions if the model takes any: those ``given`` separately, or its own."""
     from .inputs import read_data
 
     if given is not None:
@@ -62,7 +62,7 @@ def conditioned(text: str, kind: Kind | None, given: str | None = None) -> Any:
 
 
 def entries_of(text: str, kind: Kind | None) -> Any:
-    """Conditions alone: lines of a text file, an array, or those of data that have them beside their samples."""
+    """Read conditions alone: lines of a text file, an array, or those stored with samples."""
     from .inputs import read_data
 
     path = Path(text)
@@ -77,14 +77,14 @@ def entries_of(text: str, kind: Kind | None) -> Any:
     found = data[1] if isinstance(data, tuple) else data
     if not isinstance(data, tuple) and not (_is_lone_array(path) and found.ndim == 1):
         raise ValueError(
-            f"--conditioning {text}: these data have no conditioning, only samples. Save the "
-            "conditions beside them, under the names of the network's arguments: np.savez('data.npz', x=x, NAME=conditions)."
+            f"--conditioning {text}: these data have no conditioning, only samples. Save the conditions "
+            "with them, under the names of the network's arguments: np.savez('data.npz', x=x, NAME=conditions)."
         )
     return found if kind is None else _chosen(kind, found, text)
 
 
 def count_of(entries: Any) -> int:
-    """The number of conditions."""
+    """Return the number of conditions."""
     return len(next(iter(entries.values()))) if isinstance(entries, Mapping) else len(entries)
 
 
@@ -93,7 +93,7 @@ def _is_lone_array(path: Path) -> bool:
 
 
 def _chosen(kind: Kind, found: Any, text: str) -> Any:
-    """The conditions of a kind among named arrays; arrays of other names are the network's own keywords, or embeddings."""
+    """Return the conditions of a kind from named arrays; other names are keywords of the network, or embeddings."""
     import torch
 
     if isinstance(found, Mapping):
@@ -109,7 +109,7 @@ def _chosen(kind: Kind, found: Any, text: str) -> Any:
 
 
 def _captions(folder: Path, kind: Kind) -> list[str] | None:
-    """Captions beside the images of a folder, in their order; None where there is none at all."""
+    """Return the captions of the images of a folder, in their order; None if no image has one."""
     if not os.path.isdir(folder):
         return None
     from ..statistics.files import image_paths
@@ -120,7 +120,7 @@ def _captions(folder: Path, kind: Kind) -> list[str] | None:
         return None
     if lacking:
         raise ValueError(
-            f"{folder}: {len(lacking)} of {len(files)} images have no caption, {lacking[0].name!r:.80} among them. Write one "
+            f"{folder}: {len(lacking)} of {len(files)} images have no caption ({lacking[0].name!r:.80} is missing). Write one "
             f"for every image (an empty file is the empty prompt), or give {kind.ways}."
         )
     return [" ".join(read_text(path).split()) for path in files]
@@ -136,12 +136,12 @@ def _numbers(lines: list[str], path: Path) -> Any:
 
 
 def _matched(entries: Any, count: int, kind: Kind | None, given: str) -> Any:
-    """As many conditions as samples: a single prompt is that of all."""
+    """Return one condition per sample; a single prompt is repeated for all."""
     found = count_of(entries)
     if kind is PROMPTS and found == 1 and isinstance(entries, list):
         return entries * count
     if isinstance(entries, Sized) and found != count:
         raise ValueError(
-            f"--conditioning {given} has {found:,} entries, and DATA has {count:,} samples. Give one for each, in their order."
+            f"--conditioning {given} has {found:,} entries, but DATA has {count:,} samples. Give one for each, in their order."
         )
     return entries

@@ -1,6 +1,6 @@
-"""The check of a model's description inside the main job: a note where another one explains the network better.
+"""The check of a model's description in the main job, with a note if another description explains the network better.
 
-It is made once in a run: check.json keeps what it said, for when the run goes on after an interruption.
+It is made once in a run: check.json keeps its notes for when the run resumes after an interruption.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMAT = "dpstride-check-1"
 
 
 def description_notes(job: Job) -> tuple[str, ...]:
-    """Return what `dpstride check` would say of the model, if it is not that all is well; results are not touched."""
+    """Return what `dpstride check` finds wrong with the model's description, if anything; results are not changed."""
     from ..checking.notice import checked
 
     if (kept := _kept(job)) is not None:
@@ -32,14 +32,14 @@ def description_notes(job: Job) -> tuple[str, ...]:
         return ()
     verdict = "see the notes" if not found.ok else "as described" if found.assumed is None else found.sentence
     job.say(f"Check    {found.evaluations:,} evaluations of other descriptions of the model: {verdict}")
-    notes = () if found.ok else (f"{found.sentence} `dpstride check` says more.",)
+    notes = () if found.ok else (f"{found.sentence} `dpstride check` tells more.",)
     document = {"format": FORMAT, "run": job.record.id, "evaluations": found.evaluations, "notes": notes}
     write_json(job.output / CHECK, document)
     return notes
 
 
 def _kept(job: Job) -> tuple[str, ...] | None:
-    """Return what an earlier part of the same run was told; None if it was not, or what it kept is damaged."""
+    """Return the notes that an earlier part of the same run saved; None if there are none, or the file is damaged."""
     path = job.output / CHECK
     if not current().main or not path.is_file():
         return None

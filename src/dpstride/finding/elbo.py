@@ -1,6 +1,6 @@
 """The main job for bits/dim: statistics → schedules → held-out statistics → comparison → figures and page.
 
-With a tolerance the network does not run at every grid index, on held-out data neither.
+With a tolerance the network runs at some grid indices only, also on held-out data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .pictures import draw, pictures_evaluations
 from .plain_data import gaussian_bits_per_dim, gaussian_notes, tie_notes
 
 USES: tuple[str, ...] = ("skip_nonfinite",)
-USUAL_TIMES = 20  # that an adaptive estimate evaluates
+USUAL_TIMES = 20  # times that an adaptive estimate usually evaluates
 
 
 def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
@@ -44,8 +44,8 @@ def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
     return denoiser
 
 
-def noises(request: Request) -> int | None:
-    """Return None: data choose."""
+def noise_samples(request: Request) -> int | None:
+    """Return None: paths are chosen on data."""
     return None
 
 
@@ -61,14 +61,14 @@ def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) 
 
 
 def adaptive_budgets(denoiser: Denoiser, samples: int, request: Request) -> tuple[int, ...] | None:
-    """Return the budgets that the tolerance is for; None where every grid index is evaluated."""
+    """Return the budgets that the tolerance applies to; None if every grid index is evaluated."""
     if request.tolerance is None or samples < 2:
         return None
     return check_budgets(request.budgets, denoiser.process.T, request.decoder, request.max_budget)
 
 
 def needed(job: Job) -> dict[str, Needed]:
-    """Return what is kept of the network, at which indices where that is known beforehand."""
+    """Return the statistics that are kept, and their indices if known beforehand."""
     T, skip = job.denoiser.process.T, job.how.skip_nonfinite
     every = range(1, T + 1) if adaptive_budgets(job.denoiser, len(job.choosing), job.request) is None else None
     scored = range(1, T + 1) if len(job.scoring) < 2 else every
@@ -79,7 +79,7 @@ def needed(job: Job) -> dict[str, Needed]:
 
 
 def evaluations(job: Job) -> tuple[int, str]:
-    """Count network evaluations; those of an adaptive estimate are about what is usual."""
+    """Count network evaluations; those of an adaptive estimate are a usual number."""
     T, choosing, scoring = job.denoiser.process.T, len(job.choosing), len(job.scoring)
     budgets = adaptive_budgets(job.denoiser, choosing, job.request)
     if budgets is None:
@@ -90,7 +90,7 @@ def evaluations(job: Job) -> tuple[int, str]:
 
 
 def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
-    """Do the work, writing each result as soon as it is there; with a ``plan`` paths are chosen for samples."""
+    """Do the work and write each result as soon as it is ready; with a ``plan`` paths are chosen for samples."""
     output, request = job.output, job.request
     names = (SCHEDULES, COMPARISON, "table.txt", STATISTICS, HELDOUT)
     files = [output / name for name in names]
@@ -131,12 +131,12 @@ def run(job: Job, overwrite: bool, plan: SamplesPlan | None = None) -> Found:
 
 
 def choosing_statistics(job: Job, band: Band | None = None) -> tuple[Statistics, AdaptiveReport | None]:
-    """Return the statistics that choose, from few grid indices where a tolerance allows it, with a report on these.
+    """Return the statistics to choose paths on, from few grid indices if a tolerance allows it, and a report on these.
 
-    The tolerance is in bits/dim, and with a ``band``, for samples, a share of what a path costs.
+    The tolerance is in bits/dim; with a ``band``, for samples, it is a share of a path's cost.
     """
     budgets = adaptive_budgets(job.denoiser, len(job.choosing), job.request)
-    job.doing("Evaluating the network on data that choose the paths")
+    job.doing("Evaluating the network on the choosing data")
     if budgets is None or job.request.tolerance is None:
         return estimate_to(job, STATISTICS, job.choosing), None
     how = job.execution(STATISTICS)
@@ -150,7 +150,7 @@ def choosing_statistics(job: Job, band: Band | None = None) -> tuple[Statistics,
 
 
 def scoring_statistics(job: Job, schedules: ScheduleSet, report: AdaptiveReport | None) -> Statistics:
-    """Return held-out statistics, from as few grid indices as the scores that will be shown need."""
+    """Return held-out statistics, from only the grid indices that the scores to be shown need."""
     job.doing("Evaluating the network on held-out data")
     if report is None or len(job.scoring) < 2:
         return estimate_to(job, HELDOUT, job.scoring)
@@ -170,7 +170,7 @@ def scoring_statistics(job: Job, schedules: ScheduleSet, report: AdaptiveReport 
 
 
 def estimate_to(job: Job, name: str, data: Samples, indices: list[int] | None = None) -> Statistics:
-    """Return statistics of ``data``, which are written to the file ``name``."""
+    """Return statistics of ``data``, and write them to the file ``name``."""
     start = time.monotonic()
     statistics = estimate_samples(job.denoiser, data, job.execution(name), indices)
     say_skipped(statistics, job.say)
@@ -180,7 +180,7 @@ def estimate_to(job: Job, name: str, data: Samples, indices: list[int] | None = 
 
 
 def _score(comparison: Comparison, stride: str, budget: int) -> dict[str, float]:
-    """Return a score as JSON values, with interpolation's part of its error where it has one."""
+    """Return a score as JSON values, with the part of its error due to interpolation, if any."""
     bpd, error = comparison.curves[stride][budget]
     part = {"interpolation": comparison.interpolation[stride][budget]} if comparison.interpolation else {}
     return {"bpd": bpd, "standard_error": error, **part}
@@ -189,7 +189,7 @@ def _score(comparison: Comparison, stride: str, budget: int) -> dict[str, float]
 def _summary(
     comparison: Comparison, files: list[Path], budgets: tuple[int, ...], answer: str
 ) -> tuple[dict[str, Any], str]:
-    """Return the held-out table, also of the ``budgets`` asked for, the answer, warnings and files: as values, as text."""
+    """Return the held-out table (``budgets`` included), the answer, warnings and files: as JSON values and as text."""
     columns = sorted({*comparison.table_budgets, *(K for K in budgets if K in comparison.curves[BEST])})
     details = {
         "answer": answer,

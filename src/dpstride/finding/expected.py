@@ -1,4 +1,4 @@
-"""Time that network evaluations will take, by a few timed ones of the same work."""
+"""Expected time of network evaluations, from a few timed ones of the same work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> float:
-    """Seconds per sample and t that `estimate` takes, all processes of a launch together."""
+    """Return the seconds per sample and t that `estimate` takes with all processes of a launch."""
     from ..runs.execution import Execution
     from ..runs.workers import current
     from ..statistics.passes import Passes
@@ -27,7 +27,7 @@ def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> f
 
     T, few = denoiser.process.T, data.take(range(min(batch_size, len(data))))
     passes = Passes(denoiser, few, Execution(batch_size=batch_size, skip_nonfinite=True))
-    passes.probe()  # which also warms up, and finds a network that is no use
+    passes.probe()  # also warms up, and detects an unusable network
     times, samples = [], len(passes.samples_of(Unit((T,), 0)))
     for t in (T, max(1, T // 2)):
         start = time.monotonic()
@@ -37,7 +37,7 @@ def seconds_to_estimate(denoiser: Denoiser, data: Samples, batch_size: int) -> f
 
 
 def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
-    """Seconds per sample and step that ancestral sampling takes, all processes of a launch together."""
+    """Return the seconds per sample and step that ancestral sampling takes with all processes of a launch."""
     from ..evaluate.sampling import Chain
     from ..runs.workers import current
     from ..strides import even_stride
@@ -51,7 +51,7 @@ def seconds_to_sample(denoiser: Denoiser, batch_size: int) -> float:
 
 @dataclass(frozen=True)
 class FittingSteps:
-    """The most steps in which so many batches are drawn in so many seconds, and the measurement behind it."""
+    """The largest number of steps with which all batches are drawn within a time, and the measurement behind it."""
 
     budget: int
     seconds: float
@@ -63,14 +63,14 @@ class FittingSteps:
         batches = "" if self.batches == 1 else f" and there are {self.batches:,} batches"
         return (
             f"A pass of {self.batch:,} samples takes {self.seconds_per_pass:.3g} seconds{batches}: {self.budget:,} "
-            f"step{'s' * (self.budget > 1)} fit into {self.seconds:g} seconds. To do the same again, give -k {self.budget}."
+            f"step{'s' * (self.budget > 1)} fit into {self.seconds:g} seconds. Give -k {self.budget} to repeat this."
         )
 
 
 def fitting_steps(
     chain: Chain, budgets: Sequence[int], seconds: float, count: int, *, batch_size: int, conditioning: Conditioning
 ) -> FittingSteps:
-    """The largest of ``budgets`` in which ``count`` samples take at most ``seconds``, by timed passes of the network."""
+    """Return the largest of ``budgets`` with which ``count`` samples take at most ``seconds``, from timed network passes."""
     batch = min(count, batch_size)
     each = seconds_of_pass(chain, batch, conditioning.of_unit((0, batch)))
     batches = math.ceil(count / batch)
@@ -79,27 +79,27 @@ def fitting_steps(
         raise ValueError(
             f"{min(budgets)} step{'s' * (min(budgets) > 1)} of {count:,} samples would take about "
             f"{min(budgets) * batches * each:.3g} seconds (a pass of {batch:,} takes {each:.3g}), more than {seconds:g}. Allow "
-            "more time, or ask for fewer samples."
+            "more time or draw fewer samples."
         )
     return FittingSteps(max(fitting), seconds, each, batch=batch, batches=batches)
 
 
 def seconds_of_pass(chain: Chain, count: int, conditioning: Any = None) -> float:
-    """Seconds of one step of ``count`` samples along ``chain``: the mean of three, after one that warms up."""
+    """Return the seconds of one step of ``count`` samples along ``chain``: the mean of three, after a warm-up."""
     start, times = chain.start(0, count), []
     for _ in range(4):
         before = time.monotonic()
-        float(chain.advance(start, 0, 0, conditioning).sum())  # a GPU is not done before its numbers are asked for
+        float(chain.advance(start, 0, 0, conditioning).sum())  # a GPU works asynchronously until its numbers are read
         times.append(time.monotonic() - before)
     return sum(times[1:]) / 3.0
 
 
 def seconds_of_features(extractor: FeatureExtractor, images: Tensor) -> float:
-    """Seconds per image that an extractor takes, all processes of a launch together."""
+    """Return the seconds per image that an extractor takes with all processes of a launch."""
     from ..runs.workers import current
 
     few = images[:16]
-    extractor(few)  # the first call also warms up
+    extractor(few)  # warm-up
     start = time.monotonic()
     extractor(few)
     return (time.monotonic() - start) / len(few) / current().size

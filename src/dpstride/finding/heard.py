@@ -1,4 +1,4 @@
-"""Warnings about data and model, which are heard before the network runs: said once, and kept for the notes of the result."""
+"""Warnings about data and model, given before the network runs: shown once, and kept for the notes of the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def heard(work: Callable[[], R]) -> tuple[R, tuple[str, ...]]:
-    """Do ``work``; return what it returns, and the words of every different warning, each of which is passed on once."""
+    """Do ``work``; return its result and the texts of its distinct warnings, each of which is passed on once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = work()

@@ -1,4 +1,4 @@
-"""One job: what is asked of which model and data, checked before the network runs; and what it found."""
+"""One job: a request for a model and data, checked before the network runs, and its result."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ class Request:
     """The request, besides model, data and folder.
 
     Attributes:
-        objective: what paths are best for.
+        objective: what paths are chosen for.
         variance: reverse variance; the model's own when None.
         decoder: variance of the last step.
         max_budget: largest number of steps; all when None.
         budgets: numbers of steps that the tolerance and the tables are for; the usual ones when None.
-        tolerance: bits/dim within which adaptive paths must be of the best; None evaluates every grid index.
-        pictures: images are drawn along the path of so many steps, and beside it along hand-made strides; 0 draws none.
+        tolerance: paths of an adaptive estimate are within this many bits/dim of the best; None evaluates every grid index.
+        pictures: number of steps to draw images with, along the path found and hand-made strides; 0 draws none.
         sampler: the sampler that schedules for samples, or for a trajectory, are made for.
-        eta: noise of that sampler, where it has such an option.
-        exponent: of the objective for samples: p of its weight σ^p; the default when None.
-        band: of the objective for samples: the noise levels that count, in standard deviations of the data.
-        cap: of the objective for samples: count errors as at most so many times the data's variance; the default when None.
-        evenness: of the objective for samples: share of even steps in the cost; the default when None.
+        eta: noise of that sampler, if it has this option.
+        exponent: for samples: p of the weight σ^p of noise levels; the default when None.
+        band: for samples: the noise levels that count, in standard deviations of the data; the default when None.
+        cap: for samples: cap on errors, in units of the data's variance; the default when None.
+        evenness: for samples: share of even steps in the cost; the default when None.
         weight: of the mixed objective: bits/dim that a mean square distance of 1 per dimension is worth.
         trajectories: number of noise samples for the reference sampler.
-        teacher_steps: steps of the reference sampler, at most, and of the grid that paths are chosen on.
-        check: look whether another description of the model would be better, some hundred evaluations; a note says so.
+        teacher_steps: maximum number of steps of the reference sampler, and of the grid that paths are chosen on.
+        check: check with several hundred evaluations that the model is described correctly; a note tells if it is not.
     """
 
     objective: Objective = DEFAULT_OBJECTIVE
@@ -102,11 +102,11 @@ class Found:
 
     Attributes:
         schedules: the best schedule of every budget.
-        comparison: held-out bits/dim beside hand-made strides; None where end points are compared instead.
-        adaptive: network evaluations spent and saved, and the regret that is believed; None where all were made.
+        comparison: held-out bits/dim compared with hand-made strides; None if end points are compared instead.
+        adaptive: network evaluations spent and saved, and the estimated regret; None if all were made.
         answer: one sentence: how few steps are enough.
-        notes: what would mislead a reader of the numbers alone.
-        files: everything that was written, the page first where there is one.
+        notes: caveats, without which the numbers could mislead.
+        files: all files written, the page first if there is one.
         details: the numbers of the summary, as JSON values.
         summary: the table, the answer, the notes and the files, as text.
     """
@@ -129,7 +129,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Job:
-    """A job that is ready to run: everything is loaded and checked, and nothing is written yet."""
+    """A job ready to run: everything is loaded and checked, and nothing is written yet."""
 
     loaded: LoadedModel
     choosing: Samples
@@ -141,7 +141,7 @@ class Job:
     say: Say
     inputs: Inputs
     record: Run
-    doing: Say = lambda what: None  # names what is being done, for lines that say how long it takes
+    doing: Say = lambda what: None  # names the work in progress, for lines on its duration
 
     @property
     def denoiser(self) -> Denoiser:
@@ -149,12 +149,12 @@ class Job:
         return finder_of(self.request.objective).on_grid(self.loaded.denoiser, self.request)
 
     def execution(self, name: str) -> Execution:
-        """The execution of statistics that go to the file ``name``; noise of those that score is of the next seed."""
+        """Return the execution of the statistics in the file ``name``; held-out statistics use the next seed for noise."""
         seed = self.how.seed + (name == HELDOUT)
         return replace(self.how, seed=seed, checkpoint=self.output / name)
 
     def evaluations(self) -> tuple[int, str]:
-        """Count network evaluations, and say how sure that is: "", "about " or "at most about "."""
+        """Return the number of network evaluations and its accuracy: "", "about " or "at most about "."""
         return finder_of(self.request.objective).evaluations(self)
 
     def seconds_per_evaluation(self) -> float:
@@ -164,15 +164,15 @@ class Job:
         return seconds_to_estimate(self.loaded.denoiser, self.choosing, self.how.batch_size)
 
     def plan(self) -> str:
-        """Describe what is about to be done."""
+        """Describe the work ahead."""
         from ..statistics.files import describe_source
 
         denoiser, process = self.loaded.denoiser, self.loaded.denoiser.process
         clip = "no clipping" if denoiser.clip is None else f"x0 clipped to [{denoiser.clip[0]:g}, {denoiser.clip[1]:g}]"
         model = f"Model    {self.record.model}: predicts {denoiser.predicts}, {denoiser.variance} variance, {clip}"
         lines = [model, *notes_of(self.loaded), f"Process  {process.name}, {process.kind}, T = {process.T}"]
-        if (noises := finder_of(self.request.objective).noises(self.request)) is not None:
-            return "\n".join([*lines, f"Noise    {noises} noises choose the path, {len(self.scoring)} others score it"])
+        if (count := finder_of(self.request.objective).noise_samples(self.request)) is not None:
+            return "\n".join([*lines, f"Noise    {count} samples choose the path, {len(self.scoring)} others score it"])
         shape = self.choosing.shape
         lines += [
             f"Data     {len(self.choosing)} samples of shape {shape} choose the path ({describe_source(self.record.data)})",
@@ -181,13 +181,13 @@ class Job:
         return "\n".join(lines)
 
     def run(self, overwrite: bool = False) -> Found:
-        """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
+        """Run the job; the folder must be locked. Results of another run are refused, or removed with ``overwrite``."""
         from ..statistics.passes import ClippingWarning
 
         finder = finder_of(self.request.objective)
         begin(self.output, self.record, finder.needed(self), overwrite)
         with warnings.catch_warnings(), Pulse(self.say, bars=self.how.progress) as pulse:
-            warnings.simplefilter("ignore", ClippingWarning)  # said already, of all data at once
+            warnings.simplefilter("ignore", ClippingWarning)  # already given, for all data at once
             job = replace(self, say=pulse.say, doing=pulse.doing)
             if self.request.check and is_checked(self.request):
                 from .description import description_notes
@@ -199,39 +199,39 @@ class Job:
 class Finder(Protocol):
     """The interface of an objective's file."""
 
-    USES: tuple[str, ...]  # options of a request, or of how it is run, that not every objective has a use for
+    USES: tuple[str, ...]  # options of a request, or of its execution, that do not apply to every objective
 
     def on_grid(self, denoiser: Denoiser, request: Request) -> Denoiser:
-        """Return the model on the grid that paths are chosen on; refuse what would be refused after hours."""
+        """Return the model on the grid that paths are chosen on; refuse early what would fail after hours."""
 
-    def noises(self, request: Request) -> int | None:
-        """Return how many noise samples choose the path, where it is not data that choose."""
+    def noise_samples(self, request: Request) -> int | None:
+        """Return the number of noise samples that choose the path; None if data choose it."""
 
     def options(self, denoiser: Denoiser, samples: int, request: Request, how: Execution) -> dict[str, Any]:
         """Return the options that results depend on, besides model, data and seed."""
 
     def needed(self, job: Job) -> dict[str, Needed]:
-        """Return what it keeps of the network, by the names of the files."""
+        """Return the statistics that it keeps, by the names of their files."""
 
     def evaluations(self, job: Job) -> tuple[int, str]:
-        """Count network evaluations, and say how sure that is."""
+        """Return the number of network evaluations and its accuracy in words."""
 
     def run(self, job: Job, overwrite: bool) -> Found:
-        """Do the work, writing each result as soon as it is there."""
+        """Do the work and write each result as soon as it is ready."""
 
 
 def finder_of(objective: str) -> Finder:
-    """Return the part of the main job that is particular to an objective."""
+    """Return the part of the main job that is specific to an objective."""
     return cast(Finder, import_module(f".{objective}", __package__))
 
 
 def is_checked(request: Request) -> bool:
-    """Return whether the model's description is looked at unless that is left out: where data choose."""
-    return finder_of(request.objective).noises(request) is None
+    """Return whether the model's description can be checked, which takes data that choose the path."""
+    return finder_of(request.objective).noise_samples(request) is None
 
 
 def request_from(options: Mapping[str, Any]) -> Request:
-    """Return the request of these options; an unknown name is refused."""
+    """Return the request with these options; an unknown name is refused."""
     from ..reading.hints import hint
 
     names = [each.name for each in fields(Request)]
@@ -245,12 +245,12 @@ def request_from(options: Mapping[str, Any]) -> Request:
 
 
 def check_uses(objective: str, given: Iterable[str], spelling: Callable[[str], str] = str) -> None:
-    """Refuse options that only other objectives have a use for."""
+    """Refuse options that apply only to other objectives."""
     for name in given:
         users = [each for each in OBJECTIVES if name in finder_of(each).USES]
         if users and objective not in users:
             raise ValueError(
-                f"{spelling(name)} is for {spelling('objective')} {' or '.join(users)}; with {objective} it would do nothing. "
+                f"{spelling(name)} is for {spelling('objective')} {' or '.join(users)}; with {objective} it has no effect. "
                 "Leave it out."
             )
 
@@ -266,7 +266,7 @@ def prepare(
     notes: tuple[str, ...] = (),
     say: Say = lambda text: None,
 ) -> Job:
-    """Check everything that a job on ``parts``, data to choose on and to score on, could be refused for.
+    """Check everything for which a job on ``parts``, data to choose on and to score on, could be refused.
 
     ``record`` makes the record of a run from its identity; ``notes`` go to the notes of the result.
     """
@@ -277,7 +277,7 @@ def prepare(
     if loaded.denoiser.shape is None:
         loaded.denoiser.shape = parts[0].shape
     finder = finder_of(request.objective)
-    if finder.noises(request) is None:
+    if finder.noise_samples(request) is None:
         notes = (*heard(lambda: warn_about_clipping(loaded.denoiser, *parts))[1], *notes)
     options = finder.options(loaded.denoiser, len(parts[0]), request, how)
     if is_checked(request):
@@ -297,7 +297,7 @@ def prepare_asked(
     record: Callable[[dict[str, Any]], Run],
     say: Say,
 ) -> Job:
-    """Prepare a job from data as a caller names them."""
+    """Prepare a job from data as named by a caller."""
     parts, notes = heard(lambda: split(asked, loaded, how.seed))
     if asked.heldout is not None:
         notes += shared_note(*parts)
@@ -305,30 +305,30 @@ def prepare_asked(
 
 
 def notes_of(loaded: LoadedModel) -> list[str]:
-    """Return lines below that of the model: what was read from a foreign one and by which rules."""
+    """Return the lines below the model's: what was read from a foreign model, and by which rules."""
     return [f"         {note}" for note in (*loaded.notes, *(f"Warning: {warning}" for warning in loaded.warnings))]
 
 
 def say_skipped(statistics: Statistics, say: Say) -> None:
-    """Say which samples were left out, if any."""
+    """Report which samples were skipped, if any."""
     if statistics.skipped:
         say(f"Warning: {statistics.skipped_note}")
 
 
 def budgets_of(schedules: ScheduleSet, wanted: Sequence[int] | None, usual: Sequence[int]) -> list[int]:
-    """Return the budgets asked for, or the usual ones, as far as there are schedules of them."""
+    """Return the budgets asked for, or those of the usual ones that have schedules."""
     if wanted is not None:
         return [schedules[K].budget for K in wanted]
     return [K for K in usual if K in schedules] or [schedules.budgets[-1]]
 
 
 def named(schedules: ScheduleSet, run: Run) -> ScheduleSet:
-    """Return the schedules with the name of their run in their provenance."""
+    """Return the schedules with their run's id in their provenance."""
     return replace(schedules, provenance={**schedules.provenance, "run": run.id})
 
 
 def check_costs(denoiser: Denoiser, request: Request, choosing: Samples, scoring: Samples) -> None:
-    """Refuse what the solver or the network would refuse, before the network runs for hours."""
+    """Refuse what the solver or the network would refuse, before the network runs."""
     from ..adaptive.loop import check_budgets
     from ..calling import missing_axis
     from ..pipeline import check_request
@@ -339,9 +339,9 @@ def check_costs(denoiser: Denoiser, request: Request, choosing: Samples, scoring
     if denoiser.shape is not None and denoiser.shape != choosing.shape:
         raise ValueError(
             f"The model takes samples of shape {denoiser.shape}, but the data has shape {choosing.shape}. "
-            f"{missing_axis(choosing.shape, denoiser.shape)}Give data of its own shape; nothing is resized."
+            f"{missing_axis(choosing.shape, denoiser.shape)}Give data of the model's shape; nothing is resized."
         )
     if scoring.shape != choosing.shape:
         raise ValueError(
-            f"DATA has samples of shape {choosing.shape}, but --heldout has {scoring.shape}. Give both in one shape."
+            f"DATA has samples of shape {choosing.shape}, but --heldout has {scoring.shape}. Give both the same shape."
         )

@@ -35,12 +35,12 @@ from .inputs import Asked, parts_of
 from .job import HELDOUT, STATISTICS, Found, Request, Say
 
 USES = ("max_budget", "budgets", "tolerance", "check")  # of a request; tokens have no description to check
-USUAL_COUNTS = 20  # that an adaptive estimate evaluates
+USUAL_COUNTS = 20  # counts that an adaptive estimate usually evaluates
 
 
 @dataclass(frozen=True)
 class MaskedJob:
-    """A job that is ready to run: everything is loaded and checked, and nothing is written yet."""
+    """A job ready to run: everything is loaded and checked, and nothing is written yet."""
 
     source: MaskedSource
     choosing: Tokens
@@ -54,7 +54,7 @@ class MaskedJob:
     doing: Say = lambda what: None
 
     def plan(self) -> str:
-        """Describe what is about to be done."""
+        """Describe the work ahead."""
         denoiser = self.source.denoiser
         sizes = f"{self.choosing.sizes.max()} tokens" + ("" if _equal(self.choosing) else " at most")
         return (
@@ -64,7 +64,7 @@ class MaskedJob:
         )
 
     def evaluations(self) -> tuple[int, str]:
-        """Count network evaluations; those of an adaptive estimate are about what is usual."""
+        """Count network evaluations; those of an adaptive estimate are a usual number."""
         length, samples = int(self.choosing.sizes.max()), len(self.choosing) + len(self.scoring)
         if self.request.tolerance is None or length <= ALL:
             return length * samples, ""
@@ -75,14 +75,14 @@ class MaskedJob:
         few = self.choosing.take(range(min(self.how.batch_size, len(self.choosing))))
         process = MaskedProcess(int(few.sizes.max()))
         passes = MaskedPasses(self.source.denoiser.on_grid(process), few, self.how)
-        passes.probe()  # which also warms up, and finds a network that is no use
+        passes.probe()  # also warms up, and detects an unusable network
         start, everyone = time.monotonic(), np.arange(len(few))
         masked = passes.masked(np.full(len(few), (process.T + 1) // 2), everyone)
         passes.nats(masked, masked, everyone)
         return (time.monotonic() - start) / len(few) / current().size
 
     def run(self, overwrite: bool = False) -> Found:
-        """Do it; the folder must be locked. What another run left there is refused, or goes with ``overwrite``."""
+        """Run the job; the folder must be locked. Results of another run are refused, or removed with ``overwrite``."""
         begin(self.output, self.record, {}, overwrite)
         with Pulse(self.say, bars=self.how.progress) as pulse:
             return _run(replace(self, say=pulse.say, doing=pulse.doing))
@@ -98,7 +98,7 @@ def prepare_asked(
     record: Callable[[dict[str, Any]], Run],
     say: Say,
 ) -> MaskedJob:
-    """Check everything that a job could be refused for, before the network runs."""
+    """Check everything for which a job could be refused, before the network runs."""
     _check_uses(request, asked, how)
     choosing, scoring = parts_of(asked, loaded.read, how.seed)
     for part in (choosing, scoring):
@@ -120,7 +120,7 @@ def _options(request: Request) -> dict[str, Any]:
 def identity_of_run(
     source: MaskedSource, parts: tuple[Tokens, Tokens], seed: int, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Identity of a run that chooses on the first of ``parts`` and scores on the second: all that its results depend on."""
+    """Return all that the results of a run depend on; it chooses on the first of ``parts`` and scores on the second."""
     data, heldout = ({"fingerprint": part.fingerprint, "samples": len(part)} for part in parts)
     return {
         "verb": "find",
@@ -136,7 +136,7 @@ def identity_of_run(
 
 def _run(job: MaskedJob) -> Found:
     output = job.output
-    job.doing("Evaluating the network on data that choose the schedules")
+    job.doing("Evaluating the network on the choosing data")
     choosing = _choosing(job)
     job.doing("Solving for every number of rounds")
     schedules = masked_schedules(choosing, job.request.max_budget)
@@ -165,7 +165,7 @@ def _run(job: MaskedJob) -> Found:
 
 
 def _choosing(job: MaskedJob) -> MaskedStatistics:
-    """Statistics that choose, from few counts where a tolerance allows it."""
+    """Return the statistics to choose schedules on, from few counts if a tolerance allows it."""
     given: dict[str, Any] = {"seed": job.how.seed, "batch_size": job.how.batch_size, "progress": job.how.progress}
     given["checkpoint"] = job.output / STATISTICS
     if job.request.tolerance is None:
@@ -204,7 +204,7 @@ def _found(job: MaskedJob, schedules: MaskedScheduleSet, comparison: MaskedCompa
 
 
 def _check_uses(request: Request, asked: Asked, how: Execution) -> None:
-    """Refuse options of Gaussian diffusion, which would do nothing."""
+    """Refuse options of Gaussian diffusion, which would have no effect."""
     usual = Request()
     given = [
         each.name
@@ -222,7 +222,7 @@ def _check_uses(request: Request, asked: Asked, how: Execution) -> None:
     ]
     if given:
         raise ValueError(
-            f"{given[0]} is for diffusion of numbers; with a masked model of tokens it would do nothing. Leave it out."
+            f"{given[0]} is for diffusion of numbers; with a masked model of tokens it has no effect. Leave it out."
         )
 
 
@@ -232,8 +232,8 @@ def _shared_note(choosing: Tokens, scoring: Tokens) -> tuple[str, ...]:
     if not shared:
         return ()
     return (
-        f"{shared:,} of the {len(scoring):,} samples that score the schedules also chose them, so the scores are optimistic. "
-        "Give other text to --heldout, or leave it out: then a disjoint part of the text scores.",
+        f"{shared:,} of the {len(scoring):,} samples that score the schedules were also used to choose them, so the scores "
+        "are optimistic. Give other text to --heldout, or leave it out to score on a disjoint part of the text.",
     )
 
 

@@ -31,8 +31,8 @@ def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
     return on_teacher_grid(denoiser, request)
 
 
-def noises(request: Request) -> int | None:
-    """Return None: data choose, too."""
+def noise_samples(request: Request) -> int | None:
+    """Return None: paths are chosen on data, too."""
     return None
 
 
@@ -47,7 +47,7 @@ def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) 
 
 
 def needed(job: Job) -> dict[str, Needed]:
-    """Return what is kept of the network, at which indices where that is known beforehand."""
+    """Return the statistics that are kept, and their indices if known beforehand."""
     every = range(1, job.denoiser.process.T + 1) if job.request.tolerance is None else None
     return needed_of_teacher(job) | {
         STATISTICS: Needed(job.inputs.estimate, every),
@@ -56,14 +56,14 @@ def needed(job: Job) -> dict[str, Needed]:
 
 
 def evaluations(job: Job) -> tuple[int, str]:
-    """Count network evaluations; of an adaptive estimate, those that it makes at most."""
+    """Count network evaluations; for an adaptive estimate, the maximum."""
     scored = job.denoiser.process.T * (len(job.choosing) + len(job.scoring))
     about = "about " if job.request.tolerance is None else "at most about "
     return evaluations_of_teacher(job) + scored, about
 
 
 def run(job: Job, overwrite: bool) -> Found:
-    """Do the work, writing each result as soon as it is there."""
+    """Do the work and write each result as soon as it is ready."""
     output, request, record = job.output, job.request, job.record
     trajectory = follow(job, overwrite, kept=job.denoiser.process.T)  # paths are chosen on the grid of the statistics
     statistics, report = choosing_statistics(job)
@@ -77,7 +77,7 @@ def run(job: Job, overwrite: bool) -> Found:
     budgets = budgets_of(schedules, request.budgets, BUDGETS)
     fronts = trade_off(elbo, trajectory_costs(trajectory), budgets)
     indices = None
-    if report is not None:  # paths are scored where they go, without interpolation
+    if report is not None:  # paths are scored at their own indices, without interpolation
         paths = [schedules[K].steps for K in budgets] + [point.steps for front in fronts.values() for point in front]
         indices = sorted({*report.steps, *(index for path in paths for index in path if index)})
     heldout = estimate_to(job, HELDOUT, job.scoring, indices)
@@ -124,7 +124,7 @@ def _lines(comparison: Comparison, front: Front) -> list[str]:
     lines = [
         comparison_table(comparison),
         "",
-        "Trade-off, from the least bits/dim to the least trajectory cost:",
+        "Trade-off, from the lowest bits/dim to the lowest trajectory cost:",
     ]
     for K, points in front.budgets.items():
         ends = " → ".join(f"({p.heldout_bpd:.3f}, {p.trajectory_cost:.5f})" for p in (points[0], points[-1]))

@@ -1,4 +1,4 @@
-"""A few samples beside the numbers: along the best path and along hand-made ones, from the same noise."""
+"""A few samples to show with the numbers: along the best path and hand-made ones, from the same noise."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..statistics.data import slice_conditioning
 from ..strides import beside
 from .job import Job
 
-COUNT = 12  # images of a path
-BUDGET = 8  # steps, unless others are asked for: few enough for paths to differ to the eye
+COUNT = 12  # images per path
+BUDGET = 8  # default number of steps: few enough for paths to differ visibly
 
 
 def pictured_budget(job: Job) -> int | None:
-    """Return the number of steps that samples are shown of; None where there are no images to show."""
+    """Return the number of steps of the samples to show; None if the data are not images."""
     asked, shape = job.request.pictures, job.choosing.shape
     if asked == 0 or len(shape) != 3 or shape[0] not in (1, 3) or job.choosing.data_range.levels != 256:
         return None
@@ -31,7 +31,7 @@ def pictures_evaluations(job: Job) -> int:
 
 
 def draw(job: Job, schedules: ScheduleSet) -> list[Path]:
-    """Write samples along the best path and along hand-made ones, as the schedules' own sampler draws them."""
+    """Write samples along the best path and hand-made ones, drawn with the schedules' own sampler."""
     wanted = pictured_budget(job)
     if wanted is None:
         return []
@@ -49,5 +49,7 @@ def draw(job: Job, schedules: ScheduleSet) -> list[Path]:
             conditioning=slice_conditioning(job.scoring.conditioning, slice(0, count)), progress=job.how.progress,
         )  # fmt: skip
         save_samples(images.numpy(), files[-1], data_range.low, data_range.high)
-    job.say(f"{files[0]} and beside it: {count} samples each, {len(files) * count * budget:,} evaluations")
+    job.say(
+        f"{files[0]} and {len(files) - 1} others: {count} samples each, {len(files) * count * budget:,} evaluations"
+    )
     return files

@@ -1,4 +1,4 @@
-"""The data without any model: what a Gaussian fitted to them would score, and columns where a density means little."""
+"""Checks of the data without the model: the score of a Gaussian fitted to them, and columns where a density means little."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
 PER_DIMENSION, FULL = "per dimension", "full covariance"
-SAMPLES_PER_DIM = 5  # of which a covariance is fitted, at least
-TIED = 0.1  # of a column's values that are the same one
-FEW = 20  # samples from which ties are looked for
+SAMPLES_PER_DIM = 5  # minimum to fit a covariance
+TIED = 0.1  # share of equal values in a column above which it has ties
+FEW = 20  # minimum number of samples to look for ties
 
 
 def gaussian_bits_per_dim(choosing: Samples, scoring: Samples) -> dict[str, float]:
     """Return held-out bits/dim of Gaussians fitted to the choosing data; none for discretised data or constant columns.
 
-    Nor where a model is given some elements, which a Gaussian would have to be given too.
+    None for data with a mask either, since a Gaussian would have to be given the observed elements, too.
     """
     if choosing.data_range.levels is not None or len(choosing) < 2 or choosing.mask is not None:
         return {}
@@ -42,9 +42,9 @@ def gaussian_bits_per_dim(choosing: Samples, scoring: Samples) -> dict[str, floa
 
 
 def gaussian_notes(reference: dict[str, float], best: float, error: float, clipping: str = "") -> tuple[str, ...]:
-    """Return a note where even the best score is worse than that of the Gaussian of every dimension, and its likely cause.
+    """Return a note if even the best score is worse than that of a Gaussian per dimension, with the likely cause.
 
-    ``clipping`` says that x̂_0 is clipped to less than the data, where it is.
+    ``clipping`` says that x̂_0 is clipped to a smaller range than the data, if it is.
     """
     plain = reference.get(PER_DIMENSION)
     if plain is None or not best - 2.0 * (0.0 if math.isnan(error) else error) > plain:
@@ -59,7 +59,7 @@ def gaussian_notes(reference: dict[str, float], best: float, error: float, clipp
 
 
 def tie_notes(data: Samples) -> tuple[str, ...]:
-    """Return a note where values of continuous data repeat, so that a density can be made as large as one likes."""
+    """Return a note if values of continuous data repeat, so that a density can be made arbitrarily large."""
     if data.data_range.levels is not None or len(data) < FEW or data.mask is not None:
         return ()
     x = np.sort(data.values.double().flatten(1).numpy(), axis=0)
@@ -70,12 +70,12 @@ def tie_notes(data: Samples) -> tuple[str, ...]:
     worst = int(share.argmax())
     return (
         f"{tied.size} of {x.shape[1]} dimensions have ties (number {worst}, counted from 0: {share[worst]:.0%} of its values "
-        "are the same), where a density means little, and bits/dim can be made as low as one likes. Declare levels, or add "
+        "are the same), where a density means little and bits/dim can be made arbitrarily low. Declare levels, or add "
         "noise of the size of the rounding.",
     )
 
 
 def _largest_tie(column: Array) -> int:
-    """Return how often the most frequent of ascending values occurs."""
+    """Return the number of occurrences of the most frequent of ascending values."""
     edges = np.flatnonzero(np.concatenate([[True], np.diff(column) > 0.0, [True]]))
     return int(np.diff(edges).max())

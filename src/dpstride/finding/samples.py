@@ -1,6 +1,6 @@
-"""The main job for samples in few steps: paths that are best over a band of noise levels, for the sampler that is asked for.
+"""The main job for samples in few steps: the best paths over a band of noise levels, for a given sampler.
 
-Statistics, held-out scores, files and page are those of the job for bits/dim; what differs is what paths are chosen for.
+Statistics, held-out scores, files and page are those of the job for bits/dim; only the cost of paths differs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..objectives.band import DEFAULT, SamplesPlan
 from ..options import SAMPLES_VARIANCE
 from ..runs.execution import Execution
 from . import elbo
-from .elbo import evaluations as evaluations, needed as needed, noises as noises, on_grid as on_grid
+from .elbo import evaluations as evaluations, needed as needed, noise_samples as noise_samples, on_grid as on_grid
 from .job import Found, Job, Request
 
 USES = ("skip_nonfinite", "sampler", "eta", "exponent", "band", "cap", "evenness")
 
 
 def plan_of(request: Request) -> SamplesPlan:
-    """Return the plan of a request, or refuse it before the network runs."""
+    """Return the plan of a request; refuse a bad one before the network runs."""
     low, high = (DEFAULT.low, DEFAULT.high) if request.band is None else request.band
     asked = {name: getattr(request, name) for name in ("exponent", "cap", "evenness")}
     given = {name: value for name, value in asked.items() if value is not None}
@@ -46,5 +46,5 @@ def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) 
 
 
 def run(job: Job, overwrite: bool) -> Found:
-    """Do the work, writing each result as soon as it is there."""
+    """Do the work and write each result as soon as it is ready."""
     return elbo.run(job, overwrite, plan_of(job.request))

@@ -1,4 +1,4 @@
-"""Parts shared by objectives that follow a deterministic sampler: the teacher, its grid, and its trajectories."""
+"""Parts shared by objectives that follow a deterministic sampler: the teacher, its grid and its trajectories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE = "trajectory.safetensors"
 
 
 def on_teacher_grid(denoiser: Denoiser, request: Request, most: int | None = None, why: str = "") -> Denoiser:
-    """Return the model on evenly spaced steps of its grid, at most those asked for; ``most`` limits budgets further."""
+    """Return the model on at most ``teacher_steps`` evenly spaced steps of its grid; ``most`` limits budgets further."""
     refuse_given(denoiser.given, "A trajectory")
     T, steps = denoiser.process.T, request.teacher_steps
     if steps < T:
@@ -32,9 +32,7 @@ def on_teacher_grid(denoiser: Denoiser, request: Request, most: int | None = Non
         limit, reason = most, why
     for name, K in (("--max-budget", request.max_budget), ("--budgets", max(request.budgets or (1,)))):
         if K is not None and limit < K:
-            raise ValueError(
-                f"{name} must be at most {limit}, {reason}, not {K}. Ask for fewer, or raise --teacher-steps."
-            )
+            raise ValueError(f"{name} must be at most {limit}, {reason}, not {K}. Lower it, or raise --teacher-steps.")
     return denoiser
 
 
@@ -48,20 +46,20 @@ def teacher_options(denoiser: Denoiser, request: Request) -> dict[str, Any]:
 
 
 def needed_of_teacher(job: Job) -> dict[str, Needed]:
-    """Return the trajectories that are kept."""
+    """Return the identity of the trajectories that are kept."""
     model, teacher = job.inputs.model, job.inputs.process
     identity = {"teacher": teacher, "model": model, "samples": job.request.trajectories, "seed": job.how.seed}
     return {FILE: Needed(identity)}
 
 
 def evaluations_of_teacher(job: Job) -> int:
-    """Count network evaluations that follow the teacher, and those of its probes."""
+    """Count the network evaluations of the teacher and of its probes."""
     T, count = job.denoiser.process.T, job.request.trajectories
     return T * count + T * LEVELS * min(PROBES, count) // 2
 
 
 def follow(job: Job, overwrite: bool, *, kept: int = TEACHER_STEPS, paired: int = 0) -> Trajectory:
-    """Return the teacher's trajectories, with the conditioning of the data if it has any."""
+    """Return the teacher's trajectories, with the conditioning of the data if they have any."""
     data, path = job.choosing, job.output / FILE
     count = job.request.trajectories if data.conditioning is None else min(job.request.trajectories, len(data))
     estimate = partial(

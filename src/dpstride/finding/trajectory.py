@@ -1,4 +1,4 @@
-"""The main job for a deterministic sampler: paths that stay on its trajectory, scored by where they end."""
+"""The main job for a deterministic sampler: paths that stay close to its trajectory, scored by their end points."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ FORMAT = "dpstride-endpoints-1"
 def on_grid(denoiser: Denoiser, request: Request) -> Denoiser:
     """Return the model on the teacher's grid."""
     check_choice("sampler of a trajectory", request.sampler, ODE_SAMPLERS)
-    why = f"the steps of the grid that {request.sampler}'s paths are chosen on"
+    why = f"the steps of the grid on which paths of {request.sampler} are chosen"
     return on_teacher_grid(denoiser, request, _paired(request) or None, why)
 
 
 def _paired(request: Request) -> int:
-    """Return how many grid points paths of a sampler with memory are chosen on; 0 for one without."""
+    """Return the number of grid points on which paths of a multistep sampler are chosen; 0 for a single-step one."""
     return PAIRED if samplers.find(request.sampler).remembers else 0
 
 
-def noises(request: Request) -> int | None:
-    """Return how many noise samples choose."""
+def noise_samples(request: Request) -> int | None:
+    """Return the number of noise samples that choose the path."""
     return request.trajectories
 
 
@@ -59,18 +59,18 @@ def options(denoiser: Denoiser, samples: int, request: Request, how: Execution) 
 
 
 def needed(job: Job) -> dict[str, Needed]:
-    """Return what is kept of the network."""
+    """Return the trajectories that are kept."""
     return needed_of_teacher(job)
 
 
 def evaluations(job: Job) -> tuple[int, str]:
-    """Count network evaluations, about."""
+    """Count network evaluations, approximately."""
     scored = job.denoiser.process.T + (len(FLOW_STRIDES) + 1) * sum(job.request.budgets or BUDGETS)
     return evaluations_of_teacher(job) + scored * len(job.scoring), "about "
 
 
 def run(job: Job, overwrite: bool) -> Found:
-    """Do the work: schedules, and how far they and others end from the teacher, from other noise samples."""
+    """Do the work: find schedules, and measure on other noise samples how far they and others end from the teacher."""
     output, request = job.output, job.request
     trajectory = follow(job, overwrite, paired=_paired(request))
     sampler = cast(OdeSampler, request.sampler)
@@ -102,7 +102,7 @@ def run(job: Job, overwrite: bool) -> Found:
     samples = next(iter(distances.values())).samples
     lines = [
         f"Root mean square distance per dimension from the end points of {process.T} steps, {request.sampler}, {samples} "
-        "noises that chose nothing:",
+        "held-out noise samples:",
         _table(budgets, rows),
         *(f"Note: {note}" for note in notes),
         "",
@@ -118,19 +118,19 @@ def run(job: Job, overwrite: bool) -> Found:
 def _trajectory_notes(
     distances: dict[tuple[str, int], EndpointDistance], predicted: dict[int, float], budgets: Sequence[int]
 ) -> list[str]:
-    """Return what would mislead a reader of the table alone."""
+    """Return notes without which the table could mislead."""
     notes = []
     for K in budgets:
         dp = distances[BEST, K]
         name, best = min(((n, d) for (n, k), d in distances.items() if k == K), key=lambda each: each[1].value)
         if dp.value - best.value > 2.0 * math.hypot(dp.standard_error, best.standard_error):
-            notes.append(f"At {K} steps the {name} stride ends nearer to the teacher than the DP's path.")
+            notes.append(f"At {K} steps the {name} stride ends closer to the teacher than the DP path.")
         if abs(dp.value - predicted[K]) > max(0.5 * dp.value, 3.0 * dp.standard_error):
-            notes.append(f"At {K} steps the distance is {dp.value:.4f}, where {predicted[K]:.4f} was predicted.")
+            notes.append(f"At {K} steps the distance is {dp.value:.4f}, but {predicted[K]:.4f} was predicted.")
     if notes:
         notes.append(
-            "Paths are chosen by a sum over steps, as if their errors were independent; where they add up or cancel, more "
-            "trajectories change little. `dpstride tune` races this path with others, by measured samples."
+            "Paths are chosen by a sum over steps, as if their errors were independent; if errors add up or cancel, more "
+            "trajectories help little. `dpstride tune` races this path against others by measured samples."
         )
     return notes
 
@@ -138,7 +138,7 @@ def _trajectory_notes(
 def endpoint_distances(
     job: Job, trajectory: Trajectory, schedules: dict[tuple[str, int], Schedule]
 ) -> dict[tuple[str, int], EndpointDistance]:
-    """Return distances of every schedule's end points; what endpoints.json holds of the same work is not done again."""
+    """Return the distances of every schedule's end points; those that endpoints.json holds of the same work are reused."""
     teacher, path, n, seed = job.denoiser, job.output / ENDPOINTS, len(job.scoring), job.how.seed + 1
     options: dict[str, Any] = {
         "conditioning": slice_conditioning(job.scoring.conditioning, slice(0, n)),
@@ -173,7 +173,7 @@ def endpoint_distances(
             cells[key] = asdict(endpoint_distance(samples, ends))
             write_json(path, {**identity, "run": job.record.id, "distances": cells})
         found[name, K] = EndpointDistance(**cells[key])
-    job.say(f"{path}: {len(found)} paths from {n} other noises")
+    job.say(f"{path}: {len(found)} paths from {n} held-out noise samples")
     return found
 
 

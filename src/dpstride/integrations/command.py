@@ -11,7 +11,7 @@ from ..runs.entries import check_apart
 from ..runs.writing import write_text
 from .forms import CODE, NUMBERS, TOKENS, kind_of
 
-JSON = "json"  # a file of schedules again
+JSON = "json"  # a schedule file again
 
 
 @click.command("export")
@@ -24,17 +24,17 @@ JSON = "json"  # a file of schedules again
     help="diffusers: timesteps= list (a flow's sigmas= list). diffusers-code: a Python program that draws with it. "
     "improved-diffusion: --timestep_respacing string. k-diffusion: sigmas with the final 0, also for diffusers' Euler. "
     "comfyui: text for its ManualSigmas node. a1111: list for the custom scheduler of its extension webUI_ExtraSchedulers. "
-    "sigmas: without the final 0. csv: a table. json: a schedule file of this budget. Of masked diffusion: tokens revealed in "
+    "sigmas: without the final 0. csv: a table. json: a schedule file of this budget. For masked diffusion: tokens revealed in "
     "each round, fractions masked before and after each, times in (0, 1], or LLaDA's num_transfer_tokens.",
 )
 @click.option("--budget", "-k", type=int, required=True, help="Number of steps.")
-@click.option("--sampler", type=click.Choice(SAMPLERS), help="Of diffusers-code.  [default: what the schedule is for]")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here instead of standard output.")
+@click.option("--sampler", type=click.Choice(SAMPLERS), help="For diffusers-code.  [default: the schedule's own]")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Output file.  [default: standard output]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def export_command(
     schedules: str, target: str, budget: int, sampler: Sampler | None, output: str | None, as_json: bool
 ) -> None:
-    """Write the schedule of one budget for another sampler.
+    """Export the schedule of one budget for another sampler.
 
     \b
     Examples:
@@ -47,12 +47,12 @@ def export_command(
     if target not in kind.forms and (target != JSON or kind is TOKENS):
         forms = kind.forms if kind is TOKENS else (*kind.forms, JSON)
         raise click.UsageError(
-            f"{schedules} holds {kind.words}, which have no form {target!r}. Export them --to {', '.join(forms)}."
+            f"{schedules} holds {kind.words}, which have no form {target!r}. Export them with --to {', '.join(forms)}."
         )
     if target == JSON and output is None:
-        raise click.UsageError("--to json writes a file: give -o FILE.")
+        raise click.UsageError("--to json writes a file. Give -o FILE.")
     if sampler is not None and target != CODE:
-        raise click.UsageError(f"--sampler is for --to {CODE}, not {target}: leave it out.")
+        raise click.UsageError(f"--sampler is for --to {CODE}, not {target}. Leave it out.")
     if output is not None:
         check_apart(output, [schedules])
     schedule = kind.load(schedules)[budget]
@@ -72,7 +72,7 @@ def _write(as_json: bool, target: str, budget: int, output: str | None, *, text:
 
 
 def _print(as_json: bool, target: str, budget: int, output: str | None, *, text: str = "") -> None:
-    """The export itself, unless it went to a file; for machines with what it is."""
+    """Print the export, unless it went to a file; as JSON, with its form and budget."""
     if as_json:
         value = json.loads(text) if text.startswith("[") and target != "a1111" else text
         where = {"file": output} if output is not None else {"value": value}

@@ -1,7 +1,7 @@
 """lucidrains' denoising-diffusion-pytorch: a trained GaussianDiffusion object becomes a denoiser.
 
-The object holds the network, the objective and the betas, so nothing else is asked. It takes images in [0, 1] and works
-on 2 x − 1 inside (``auto_normalize``); the denoiser works where the diffusion does, and `encode` maps [0, 1] there.
+The object holds the network, the objective and the betas, so nothing else is needed. It takes images in [0, 1] and works
+on 2 x − 1 inside (``auto_normalize``); the denoiser works on the inner range, and `encode` maps [0, 1] to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OBJECTIVES: dict[str, Predicts] = {"pred_noise": "eps", "pred_x0": "x0", "pred_
 
 
 def load_denoising_diffusion(diffusion: Any, name: str | None = None) -> LoadedModel:
-    """A denoiser from a GaussianDiffusion (or LearnedGaussianDiffusion) object."""
+    """Make a denoiser from a GaussianDiffusion (or LearnedGaussianDiffusion) object."""
     for attribute in ("model", "betas", "alphas_cumprod", "objective", "num_timesteps"):
         if not hasattr(diffusion, attribute):
             raise UnsupportedModelError(
@@ -31,7 +31,7 @@ def load_denoising_diffusion(diffusion: Any, name: str | None = None) -> LoadedM
             )
     if diffusion.objective not in _OBJECTIVES:
         raise UnsupportedModelError(
-            f"objective {diffusion.objective!r} is not known; {', '.join(map(repr, _OBJECTIVES))} are."
+            f"objective must be {' or '.join(map(repr, _OBJECTIVES))}, not {diffusion.objective!r}."
         )
     learned = diffusion.model.out_dim == 2 * diffusion.model.channels
     process = _process(diffusion)
@@ -64,18 +64,18 @@ def load_denoising_diffusion(diffusion: Any, name: str | None = None) -> LoadedM
 
 
 class SelfConditional:
-    """``network(x, time)`` of a Unet that also takes its previous estimate, here none."""
+    """``network(x, time)`` of a Unet that also takes its previous estimate, which is None here."""
 
     def __init__(self, network: Any) -> None:
         self.network = network
 
     def __call__(self, x: Tensor, time: Tensor) -> Tensor:
-        """The network's output."""
+        """Return the network's output."""
         return cast(Tensor, self.network(x, time, None))
 
 
 def from_unit_interval(images: Any) -> Tensor:
-    """Float images in [0, 1] → [−1, 1]; uint8 images pass, since [−1, 1] is what they mean here."""
+    """Map float images in [0, 1] to [−1, 1]; return uint8 images unchanged, since they stand for [−1, 1] here."""
     x = torch.as_tensor(images)
     if x.dtype == torch.uint8:
         return x
@@ -90,7 +90,7 @@ def from_unit_interval(images: Any) -> Tensor:
 def _process(diffusion: Any) -> ForwardProcess:
     betas = diffusion.betas.detach().cpu().double().numpy()
     alpha_bar = diffusion.alphas_cumprod.detach().cpu().double().numpy()
-    # float32 betas near 1 have lost the digits of 1 - beta; there the products, rounded only once, are better.
+    # float32 betas near 1 have lost digits of 1 - beta; there the products, rounded only once, are more accurate.
     ratio = alpha_bar / np.concatenate([[1.0], alpha_bar[:-1]])
     return ForwardProcess.from_betas(np.where(betas < 0.5, betas, 1.0 - ratio), name="denoising_diffusion_pytorch")
 

@@ -1,8 +1,8 @@
 """diffusers pipelines become denoisers: a folder, a hub id, or a pipeline object.
 
-One entry, `load_diffusers`, looks at the pipeline's class and hands it to the function that knows its kind: pixels here,
-latents in `diffusers_latent`, flow matching in `diffusers_flow`. What the scheduler's config says is read in
-`scheduler_config`; a pipeline that no function here knows is refused with the list of those that are.
+The only entry point, `load_diffusers`, passes a pipeline to the function for its class: pixels here, latents in
+`diffusers_latent`, flow matching in `diffusers_flow`. The scheduler's config is read in `scheduler_config`; an unknown
+pipeline is refused with the list of known ones.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Options:
     """Options beyond the pipeline itself.
 
     Attributes:
-        name: how reports call the model.
-        guidance_scale: classifier-free guidance; None is the conditional model itself, which alone has an ELBO.
-        variance: reverse variance, instead of the config's; dropping a learned one is allowed, inventing one is not.
+        name: the model's name in reports.
+        guidance_scale: classifier-free guidance; None is the conditional model itself, the only one with an ELBO.
+        variance: reverse variance, instead of the config's; a learned one can be dropped but not added.
         overrides: entries of the scheduler's config to replace, for example {"thresholding": False}.
-        negative_prompt: what a guided text model is steered away from.
+        negative_prompt: prompt that a guided text model is steered away from.
         latents: "sample" from the autoencoder's distribution, as training does, or its "mean".
         sample_size: height and width of one sample of the denoiser (latents for latent models), if not the config's.
         T: grid steps of a flow-matching model, which is trained on continuous times; None is the scheduler's own number.
@@ -65,11 +65,11 @@ class Options:
 def load_diffusers(
     source: Any, *, device: str | torch.device | None = None, dtype: torch.dtype | None = None, **options: Any
 ) -> LoadedModel:
-    """A denoiser from a diffusers pipeline.
+    """Make a denoiser from a diffusers pipeline.
 
     Args:
         source: a pipeline folder, a hub id, or a pipeline object.
-        device: where to run it.
+        device: device to run it on.
         dtype: precision in which to load a folder or hub id.
         **options: guidance_scale, variance, overrides, negative_prompt, latents, sample_size and T, see `Options`.
     """
@@ -84,7 +84,7 @@ def load_diffusers(
     try:
         return _load(pipeline, chosen)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
-        # The configs of a file may hold anything; what is wrong with them is said with the file's name.
+        # The configs of a file may hold anything; errors in them are reported with the file's name.
         raise UnsupportedModelError(f"{source}: {error if isinstance(error, ValueError) else repr(error)}") from error
 
 
@@ -112,7 +112,7 @@ def _load(pipeline: Any, options: Options) -> LoadedModel:
 
 
 def load_pixels(unet: Any, scheduler: Any, options: Options) -> LoadedModel:
-    """A UNet2DModel on pixels, class-conditional or not."""
+    """Load a UNet2DModel on pixels, class-conditional or not."""
     if options.guidance_scale is not None:
         raise UnsupportedModelError(
             "guidance_scale needs a network with a null condition; a UNet2DModel has none. Leave guidance_scale out."
@@ -130,15 +130,15 @@ def load_pixels(unet: Any, scheduler: Any, options: Options) -> LoadedModel:
 
 
 class FirstHalf:
-    """A learned-variance network whose variance is not wanted: the prediction's channels only."""
+    """A learned-variance network without its variance: the prediction's channels only."""
 
-    stateless = True  # as what it wraps here
+    stateless = True  # like the networks that it wraps
 
     def __init__(self, network: Any) -> None:
         self.network = network
 
     def __call__(self, x: Tensor, time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The first half of the channels."""
+        """Return the first half of the channels."""
         return cast(Tensor, self.network(x, time, *args, **kwargs)[:, : x.shape[1]])
 
 
@@ -146,7 +146,7 @@ class FirstHalf:
 
 
 def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
-    """Facts that the scheduler states, with the user's overrides; an explicit variance replaces the config's."""
+    """Return the facts in the scheduler's config, with the user's overrides; an explicit variance replaces the config's."""
     overrides = dict(options.overrides)
     if options.variance is not None and "variance_type" in scheduler.config:
         overrides.setdefault("variance_type", VARIANCE_TYPES[options.variance])
@@ -156,7 +156,7 @@ def facts_of(scheduler: Any, options: Options) -> SchedulerFacts:
 def denoiser_of(
     network: Any, facts: SchedulerFacts, variance: ModelVariance, shape: tuple[int, ...] | None, *, name: str
 ) -> Denoiser:
-    """The denoiser of a network on the process that its scheduler states."""
+    """Return the denoiser of a network on the process of its scheduler."""
     return Denoiser(
         network, facts.process, predicts=facts.predicts, variance=variance, clip=facts.clip, shape=shape, name=name
     )
@@ -165,7 +165,7 @@ def denoiser_of(
 def choose_variance(
     facts: SchedulerFacts, in_channels: int, out_channels: int, asked: ModelVariance | None
 ) -> tuple[ModelVariance, bool, str]:
-    """The variance to use, whether the network's variance channels are kept, and the note that says why."""
+    """Return the variance to use, whether the network's variance channels are kept, and a note with the reason."""
     learned = out_channels == 2 * in_channels
     if out_channels not in (in_channels, 2 * in_channels):
         raise UnsupportedModelError(
@@ -174,18 +174,18 @@ def choose_variance(
         )
     wanted = asked or facts.variance
     if wanted is None:
-        rule = "the network has variance channels" if learned else "the rule where none is named"
+        rule = "the network has variance channels" if learned else "the default, since the config names none"
         wanted = LEARNED_RANGE if learned else POSTERIOR
         return wanted, True, f"variance {wanted}: {rule}"
     if wanted == LEARNED_RANGE and not learned:
         raise UnsupportedModelError(
             f"The variance is learned_range, but the network returns {out_channels} channels for {in_channels}: it has "
-            "no variance channels. Say variance='posterior' or 'upper'."
+            "no variance channels. Give variance='posterior' or 'upper'."
         )
     if learned and wanted != LEARNED_RANGE:
         if asked is None:
             raise UnsupportedModelError(
-                f"The network returns twice its channels, a learned variance, but the config's variance is {wanted}. Say "
+                f"The network returns twice its channels, a learned variance, but the config's variance is {wanted}. Give "
                 "variance='learned_range' to use it, or variance='posterior' or 'upper' to drop it."
             )
         return wanted, False, f"variance {wanted} by your choice: the network's variance channels are dropped"
@@ -193,13 +193,13 @@ def choose_variance(
 
 
 def sample_shape(channels: int, size: int | tuple[int, int] | None) -> tuple[int, int, int] | None:
-    """(channels, height, width), or None when the size is not known."""
+    """Return (channels, height, width), or None if the size is not known."""
     if size is None:
         return None
     lengths = (channels, size, size) if isinstance(size, int) else (channels, *size)
     if len(lengths) != 3 or not all(isinstance(length, int) and 1 <= length <= 2**16 for length in lengths):
         raise UnsupportedModelError(
-            f"A sample has (channels, height, width), whole and at least 1, not {lengths!s:.80}."
+            f"The shape of a sample must be (channels, height, width), whole numbers of at least 1, not {lengths!s:.80}."
         )
     return int(lengths[0]), int(lengths[1]), int(lengths[2])
 
@@ -210,18 +210,18 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
     if not isinstance(source, (str, os.PathLike)):
         raise UnsupportedModelError(
             f"A diffusers model is a folder, a hub id or a pipeline object, not {type(source).__name__}. A network alone "
-            "does not know its noise schedule: put it into a pipeline, or use dpstride.Denoiser."
+            "has no noise schedule: put it into a pipeline, or use dpstride.Denoiser."
         )
     folder = Path(source)
     if folder.is_dir() and not (folder / "model_index.json").is_file():
         raise UnsupportedModelError(
-            f"{folder}: a pipeline folder has a model_index.json, and this one has none. Give the folder that "
-            "pipeline.save_pretrained wrote; a network's folder alone does not know its noise schedule."
+            f"{folder}: a pipeline folder has a model_index.json, but this one has none. Give the folder that "
+            "pipeline.save_pretrained wrote; a network's folder alone does not contain its noise schedule."
         )
     known = (*PIXELS, *LATENT, *FLOW)
     place = str(folder)
     try:
-        if not folder.is_dir():  # a hub id: its index is looked at before anything else is fetched
+        if not folder.is_dir():  # a hub id: check its index before downloading anything else
             check_index(diffusers.DiffusionPipeline.load_config(str(source)), known, str(source))
             folder = Path(diffusers.DiffusionPipeline.download(str(source), **dict.fromkeys(UNUSED)))
         with clean_pipeline(folder, known) as copy, quietly():
@@ -229,7 +229,7 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
             return _load_copy(diffusers, copy, folder, dtype), Path(source).name
     except UnsupportedModelError:
         raise
-    except Exception as error:  # diffusers and transformers raise whatever a wrong config makes of them
+    except Exception as error:  # diffusers and transformers raise anything on a wrong config
         first = first_line(error, 1000).replace(place, str(folder))[:300]
         raise UnsupportedModelError(
             f"{source}: diffusers could not load it ({first}). Is it a pipeline folder or a hub id, and are the packages "
@@ -238,9 +238,9 @@ def _pipeline(diffusers: Any, source: Any, dtype: torch.dtype | None) -> tuple[A
 
 
 def _load_copy(diffusers: Any, copy: Path, folder: Path, dtype: torch.dtype | None) -> Any:
-    """The pipeline of a clean copy of ``folder``, in whose place its parts say that they are from ``folder``."""
+    """Load the pipeline of a clean copy of ``folder``; its parts record ``folder`` as their origin, not the copy."""
     if OWN in [tuple(part) for part in read_json(copy / "model_index.json").values() if isinstance(part, list)]:
-        from . import openai_unet  # noqa: F401  # diffusers takes a class of ours only where it is imported
+        from . import openai_unet  # noqa: F401  # diffusers finds our class only if it is imported
     arguments = {} if dtype is None else {"torch_dtype": dtype}
     pipeline = diffusers.DiffusionPipeline.from_pretrained(
         str(copy), use_safetensors=True, local_files_only=True, **arguments

@@ -1,8 +1,8 @@
-"""Schedules go out as a program: diffusers' own scheduler, built and fed so that it takes the steps of the path.
+"""Export of schedules as a program: diffusers' own scheduler, configured so that it takes the steps of the path.
 
-A list alone leaves much to get wrong: a scheduler that spaces steps by itself, a config that replaces the list (Karras'
-levels, a shift), another last step, another scale of the first noise. The program holds numbers and settings only, nothing
-of the file's text, so that it is safe to run whoever wrote the file.
+With a list alone much can go wrong: a scheduler that spaces steps by itself, a config that replaces the list (Karras' levels,
+a shift), another last step, another scale of the initial noise. The program contains numbers and settings only, no text from
+the file, so that it is safe to run whoever wrote the file.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ EULER_FLOW = InDiffusers(
 
 
 def diffusers_code(schedule: Schedule, sampler: Sampler | None = None) -> str:
-    """A Python program that draws with diffusers along the path, by the schedule's own sampler or another.
+    """Return a Python program that samples with diffusers along the path, with the schedule's own sampler or another.
 
-    ``"ddim"`` becomes EulerDiscreteScheduler (of a rectified flow, FlowMatchEulerDiscreteScheduler), ``"dpmpp_2m"``
-    DPMSolverMultistepScheduler, ``"ancestral"`` with the posterior variance DDPMScheduler; what diffusers does not have is
-    refused.
+    ``"ddim"`` becomes EulerDiscreteScheduler (for a rectified flow, FlowMatchEulerDiscreteScheduler), ``"dpmpp_2m"``
+    DPMSolverMultistepScheduler, ``"ancestral"`` with the posterior variance DDPMScheduler; anything that diffusers does not
+    have is refused.
     """
     name = sampler or schedule.sampler
     flow = schedule.process.name == "rectified_flow"
@@ -101,22 +101,22 @@ def _form(schedule: Schedule, name: Sampler, flow: bool) -> InDiffusers:
     own = name == schedule.sampler
     if flow and not rule.takes_eta:
         raise ValueError(
-            f"diffusers' schedulers of rectified flows do not take the steps of {name!r}. Ask for the deterministic ones, "
+            f"diffusers' schedulers for rectified flows do not take the steps of {name!r}. Use the deterministic "
             "sampler='ddim' (--sampler ddim)."
         )
     if own and rule.takes_eta and schedule.eta > 0.0:
         raise ValueError(
-            f"The schedule is for DDIM with eta = {schedule.eta:g}, which no scheduler of diffusers has on uneven steps. Use "
+            f"The schedule is for DDIM with eta = {schedule.eta:g}, which no diffusers scheduler supports on uneven steps. Use "
             "DPStrideScheduler."
         )
     variance = schedule.options.get("variance", POSTERIOR)
     if rule.takes_variance and variance != POSTERIOR:
         raise ValueError(
-            f"The schedule's reverse variance is {variance!r:.80}, which no scheduler of diffusers has on uneven steps. Use "
-            f"DPStrideScheduler, or ask for a deterministic one: sampler={' or '.join(map(repr, ODE_SAMPLERS))} (--sampler)."
+            f"The schedule's reverse variance is {variance!r:.80}, which no diffusers scheduler supports on uneven steps. Use "
+            f"DPStrideScheduler, or a deterministic sampler={' or '.join(map(repr, ODE_SAMPLERS))} (--sampler)."
         )
     if flow:
         return EULER_FLOW
     if rule.in_diffusers is None:
-        raise ValueError(f"No scheduler of diffusers takes the steps of {name!r}. Use DPStrideScheduler.")
+        raise ValueError(f"No diffusers scheduler takes the steps of {name!r}. Use DPStrideScheduler.")
     return rule.in_diffusers

@@ -1,7 +1,7 @@
 """Flow-matching transformers of diffusers (Stable Diffusion 3, Flux) through the rectified-flow process.
 
-x_t = (1 − t) x_0 + t ε, and the transformer predicts ε − x_0 at a continuous t. The scheduler holds no process of its
-own, only a way to space its times (a shift); it is the grid here, and any other grid is as good (`Denoiser.on_grid`).
+x_t = (1 − t) x_0 + t ε, and the transformer predicts ε − x_0 at a continuous t. The scheduler has no process of its own,
+only a spacing of its times (a shift), which is the grid here; any other grid is equally valid (`Denoiser.on_grid`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .scheduler_config import steps_of
 
 
 def load_flow(pipeline: Any, options: Options) -> LoadedModel:
-    """A Stable Diffusion 3 or Flux pipeline."""
+    """Load a Stable Diffusion 3 or Flux pipeline."""
     flux = "FluxPipeline" in {kind.__name__ for kind in type(pipeline).__mro__}
     if options.variance is not None:
         raise UnsupportedModelError(
@@ -79,15 +79,15 @@ def load_flow(pipeline: Any, options: Options) -> LoadedModel:
 
 
 def read_flow(scheduler: Any, options: Options) -> tuple[npt.NDArray[np.float64], list[str]]:
-    """The grid of times 0 … 1 with the scheduler's static shift, and what to tell the user."""
+    """Return the grid of times 0 … 1 with the scheduler's static shift, and notes for the user."""
     name, config = type(scheduler).__name__, {**scheduler.config, **options.overrides}
     if "FlowMatch" not in name:
         raise UnsupportedModelError(
-            f"The pipeline's scheduler is {name}, not a flow-match scheduler, so its times are not those of a rectified "
+            f"The pipeline's scheduler is {name}, not a flow-matching scheduler, so its times are not those of a rectified "
             "flow. Put a FlowMatchEulerDiscreteScheduler into the pipeline."
         )
     if config.get("invert_sigmas"):
-        raise UnsupportedModelError("invert_sigmas=True turns time around (Mochi), which is not supported.")
+        raise UnsupportedModelError("invert_sigmas=True reverses time (Mochi), which is not supported.")
     T = options.T or steps_of(config)
     shift = 1.0 if config.get("use_dynamic_shifting") else float(config.get("shift", 1.0))
     if not 0.0 < shift < np.inf:
@@ -105,26 +105,26 @@ def read_flow(scheduler: Any, options: Options) -> tuple[npt.NDArray[np.float64]
 
 
 class TextTransformer:
-    """``network(x, time, …)`` of Stable Diffusion 3's transformer, which is fed 1000 t."""
+    """``network(x, time, …)`` of Stable Diffusion 3's transformer, which takes 1000 t."""
 
     def __init__(self, network: Any) -> None:
         self.network = network
 
     def __call__(self, x: Tensor, time: Tensor, **embeddings: Tensor) -> Tensor:
-        """The transformer's flow."""
+        """Return the transformer's flow."""
         texts = _of_prompts(embeddings, self.network.dtype)
         return cast(Tensor, self.network(hidden_states=x, timestep=time * 1000.0, **texts, return_dict=False)[0])
 
 
 class FluxTransformer:
-    """``network(x, time, …)`` of Flux's transformer, which takes latents as a row of 2 × 2 patches."""
+    """``network(x, time, …)`` of Flux's transformer, which takes latents as a sequence of 2 × 2 patches."""
 
     def __init__(self, network: Any, guidance: float | None) -> None:
         self.network = network
         self.guidance = guidance
 
     def __call__(self, x: Tensor, time: Tensor, **embeddings: Tensor) -> Tensor:
-        """The transformer's flow, as a picture of latents again."""
+        """Return the transformer's flow in the shape of the latents."""
         dtype = self.network.dtype
         texts = _of_prompts(embeddings, dtype)
         B, C, H, W = x.shape
@@ -145,7 +145,7 @@ class FluxTransformer:
 
 
 def _of_prompts(embeddings: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The two embeddings of prompts in the network's precision."""
+    """Return the two embeddings of prompts in the network's precision."""
     if embeddings.keys() != {"encoder_hidden_states", "pooled_projections"}:
         raise ValueError("This model is conditioned on prompts. Give encode(images, prompts); the empty one is ''.")
     return {name: value.to(dtype) for name, value in embeddings.items()}

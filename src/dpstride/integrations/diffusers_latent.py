@@ -1,7 +1,7 @@
 """Latent diffusion pipelines of diffusers: DiT (class labels) and Stable Diffusion (prompts).
 
-Each differs only in how its network is called and what its condition is, so each is one small network class and one
-function; the autoencoder and the text encoders around it are `latents`.
+They differ only in how the network is called and in its condition, so each is one small network class and one function;
+the autoencoder and the text encoders around it are in `latents`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .loaded import LoadedModel, UnsupportedModelError
 
 
 def load_latent(pipeline: Any, options: Options) -> LoadedModel:
-    """A DiT or Stable Diffusion pipeline."""
+    """Load a DiT or Stable Diffusion pipeline."""
     kinds = {kind.__name__ for kind in type(pipeline).__mro__}
     if "DiTPipeline" in kinds:
         return _load_dit(pipeline, options)
@@ -34,7 +34,7 @@ class LabelTransformer:
         self.network = network
 
     def __call__(self, x: Tensor, time: Tensor, class_labels: Tensor | None = None) -> Tensor:
-        """The transformer's output, variance channels included."""
+        """Return the transformer's output, variance channels included."""
         if class_labels is None:
             raise ValueError(
                 "This model is class-conditional, but the data came without labels. Give encode(images, labels), or "
@@ -50,7 +50,7 @@ class TextUNet:
         self.network = network
 
     def __call__(self, x: Tensor, time: Tensor, encoder_hidden_states: Tensor | None = None, **added: Tensor) -> Tensor:
-        """The U-Net's output."""
+        """Return the U-Net's output."""
         if encoder_hidden_states is None:
             raise ValueError(
                 "This model is conditioned on prompts, but the data came without them. Give encode(images, prompts); the "
@@ -65,7 +65,7 @@ def _load_dit(pipeline: Any, options: Options) -> LoadedModel:
     transformer = pipeline.transformer
     facts = facts_of(pipeline.scheduler, options)
     channels = transformer.config.in_channels
-    # DiT is trained with a learned range whatever the pipeline's scheduler says; the pipeline drops that half.
+    # DiT is trained with a learned range, whatever the pipeline's scheduler states; the pipeline drops the variance channels.
     learned = transformer.config.out_channels == 2 * channels and options.variance is None
     variance, keep, note = choose_variance(
         facts, channels, transformer.config.out_channels, LEARNED_RANGE if learned else options.variance
@@ -90,7 +90,7 @@ def _load_stable_diffusion(pipeline: Any, options: Options, *, xl: bool) -> Load
     unet = pipeline.unet
     if getattr(unet.config, "time_cond_proj_dim", None) is not None:
         raise UnsupportedModelError(
-            "The U-Net is fed its guidance scale as a time condition (time_cond_proj_dim), so it is a distilled network "
+            "The U-Net takes its guidance scale as a time condition (time_cond_proj_dim), so it is a distilled network "
             "and has no ELBO. Load the model it was distilled from."
         )
     facts = facts_of(pipeline.scheduler, options)
@@ -118,12 +118,14 @@ def _embed(pipeline: Any, prompts: list[str]) -> Tensor:
 
 
 def _embed_xl(pipeline: Any, prompts: list[str], shape: tuple[int, int, int] | None) -> dict[str, Tensor]:
-    """SDXL's two embeddings and its size condition, which says: not resized and not cropped."""
+    """Return SDXL's two embeddings and its size condition, for images neither resized nor cropped."""
     embeddings, _, pooled, _ = pipeline.encode_prompt(
         prompts, device=pipeline.unet.device, do_classifier_free_guidance=False
     )
     if shape is None:
-        raise UnsupportedModelError("The U-Net's config has no sample_size, which SDXL is told. Give sample_size.")
+        raise UnsupportedModelError(
+            "The U-Net's config has no sample_size, which SDXL is conditioned on. Give sample_size."
+        )
     size = [shape[1] * pipeline.vae_scale_factor, shape[2] * pipeline.vae_scale_factor]
     time_ids = torch.tensor([[*size, 0, 0, *size]], dtype=embeddings.dtype).expand(len(prompts), -1)
     return {"encoder_hidden_states": embeddings, "text_embeds": pooled, "time_ids": time_ids}

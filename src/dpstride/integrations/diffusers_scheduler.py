@@ -1,8 +1,8 @@
 """`DPStrideScheduler`: a diffusers scheduler whose ``set_timesteps(K)`` takes the best path of K steps.
 
-It is a DDPMScheduler to every pipeline and to every folder it is saved in, and only its steps are its own: ancestral with
-any variance and the mean at the last step, DDIM, or DPM-Solver++ 2M, all right between any two training steps. The algebra
-is the core's (`ForwardProcess`, `variances`), so a pipeline with it draws what `dpstride.sample` draws.
+To every pipeline, and in every saved folder, it is a DDPMScheduler; only its steps are its own: ancestral with any variance
+and the mean at the last step, DDIM, or DPM-Solver++ 2M, all correct between any two training steps. The algebra is the
+core's (`ForwardProcess`, `variances`), so a pipeline with it draws the same samples as `dpstride.sample`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
 
     Args:
         schedules: a ScheduleSet, a single Schedule, or the path of their JSON file.
-        sampler: the sampler, as in `sample`; None is what the schedules are for, else ancestral.
-        variance: of ancestral steps, as in `elbo_costs`; None is the schedules' own, else the model's.
-        eta: of DDIM, 0 (deterministic) to 1; None is the schedules' own, else 0. A pipeline that passes its own eta
-            (DDIMPipeline) overrules it.
-        configuration: a DDPMScheduler's.
+        sampler: the sampler, as in `sample`; None is the schedules' own, else ancestral.
+        variance: reverse variance of ancestral steps, as in `elbo_costs`; None is the schedules' own, else the model's.
+        eta: noise of DDIM, 0 (deterministic) to 1; None is the schedules' own, else 0. A pipeline that passes its own eta
+            (DDIMPipeline) overrides it.
+        configuration: arguments of DDPMScheduler.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         samplers.check_eta(self.eta)
         if self._rule.correct is not None:
             raise ValueError(
-                f"DPStrideScheduler takes one network evaluation for a step, and {self._rule.words}'s method two. Pass the "
-                "schedule's timesteps to diffusers' own scheduler of that method, or give sampler=."
+                f"DPStrideScheduler takes one network evaluation per step, but {self._rule.words}'s method takes two. Pass "
+                "the schedule's timesteps to diffusers' own scheduler of that method, or give sampler=."
             )
         self.facts = read_scheduler(dict(self.config), class_name="DDPMScheduler")
         _check_process(self.schedules, self.facts)
@@ -82,13 +82,13 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         if self._rule.takes_variance:
             check_fitted(self.schedules.fitted, variance=self.variance)
         self._path: tuple[int, ...] = ()
-        self._last: Tensor | None = None  # x̂_0 of the step before, which DPM-Solver++ remembers
-        # What diffusers writes into model_index.json: the folder stays that of a plain DDPMScheduler, which loads anywhere.
+        self._last: Tensor | None = None  # x̂_0 of the previous step, for DPM-Solver++
+        # diffusers writes this into model_index.json: the folder remains that of a DDPMScheduler, which loads anywhere.
         self.__module__ = DDPMScheduler.__module__
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """DDPMScheduler: diffusers saves ``__class__.__name__``, and a folder that names us would load only with us."""
+        """DDPMScheduler: diffusers saves ``__class__.__name__``, and a folder with our name would load only with dpstride."""
         return DDPMScheduler  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
@@ -98,9 +98,9 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Any:
-        """From any DDPM-type scheduler's config and ``schedules=``; settings that cannot be honoured are refused."""
+        """Make one from any DDPM-type scheduler's config and ``schedules=``; unsupported settings are refused."""
         config = dict(config)
-        # diffusers would replace what the original class left at its default by our class's default, and clip latents.
+        # diffusers would replace defaults of the original class by those of ours, and clip latents.
         config.pop("_use_default_values", None)
         if "clip_sample" not in config:
             config["clip_sample"] = False
@@ -110,7 +110,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         return super().from_config(config, **arguments)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """A plain DDPMScheduler's config, with the schedules and our options in two files beside it."""
+        """Save a plain DDPMScheduler's config, with the schedules and our options in two files next to it."""
         super().save_pretrained(save_directory, *args, **kwargs)
         options = {"sampler": self.sampler, "variance": self.variance, "eta": self.eta}
         write_json(Path(save_directory) / OPTIONS_FILE, options, indent=2)
@@ -124,7 +124,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         schedules: ScheduleSet | Schedule | str | os.PathLike[str] | None = None,
         **arguments: Any,
     ) -> Any:
-        """From a saved folder; schedules and options are those saved with it unless given."""
+        """Load from a saved folder; schedules and options are those saved with it unless given."""
         folder = Path(pretrained_model_name_or_path) / (subfolder or "")
         if (folder / SCHEDULER_FILE).is_file():
             config: Any = read_json_object(folder / SCHEDULER_FILE)
@@ -143,7 +143,7 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         try:
             return cls.from_config(config, schedules=schedules, **arguments)
         except (ValueError, TypeError, AttributeError, KeyError, NotImplementedError, ArithmeticError) as error:
-            # DDPMScheduler itself builds whatever a config says, and fails in many ways.
+            # DDPMScheduler itself does not check its config, and fails in many ways.
             what = str(error) if isinstance(error, ValueError) else repr(error)
             raise UnsupportedModelError(f"{folder}: {what:.500}") from error
 
@@ -174,13 +174,13 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         self.timesteps = torch.tensor(process.origin[list(self._path[:-1])] - 1, dtype=torch.int64, device=device)
 
     def previous_timestep(self, timestep: int | Tensor) -> int:
-        """The training step after ``timestep`` on the path, counted from 0; −1 is clean data."""
+        """Return the training step after ``timestep`` on the path, counted from 0; −1 is clean data."""
         _, s = self._pair(timestep)
         return int(self.schedules.process.origin[s]) - 1
 
     def _pair(self, timestep: int | Tensor) -> tuple[int, int]:
         if not self._path:
-            raise ValueError("Call set_timesteps(K) before step: the path is not chosen yet.")
+            raise ValueError("The path is not chosen yet. Call set_timesteps(K) before step.")
         origin = self.schedules.process.origin
         for t, s in zip(self._path, self._path[1:], strict=False):
             if int(origin[t]) - 1 == int(timestep):
@@ -200,10 +200,10 @@ class DPStrideScheduler(DDPMScheduler):  # type: ignore[misc]  # diffusers has n
         eta: float | None = None,
         use_clipped_model_output: bool | None = None,
     ) -> Any:
-        """x_s from x_t, s the next point of the path; the last step returns the mean x̂_0.
+        """Return x_s from x_t, with s the next point of the path; the last step returns the mean x̂_0.
 
-        ``eta`` counts in DDIM mode only. ``use_clipped_model_output=False`` takes DDIM's direction from the network's own
-        noise estimate; else it is the one that agrees with the clipped x̂_0, as in `dpstride.sample`.
+        ``eta`` matters in DDIM mode only. ``use_clipped_model_output=False`` takes DDIM's direction from the network's own
+        noise estimate; otherwise from the clipped x̂_0, as in `dpstride.sample`.
         """
         t, s = self._pair(timestep)
         process, channels = self.schedules.process, sample.shape[1]
@@ -277,18 +277,18 @@ def _read(schedules: ScheduleSet | Schedule | str | os.PathLike[str]) -> Schedul
 
 
 def _check_process(schedules: ScheduleSet, facts: SchedulerFacts) -> None:
-    """The schedules must be of this scheduler's noise: same training steps, same f and g."""
+    """Refuse schedules of other noise levels than this scheduler's: training steps, f and g must be the same."""
     ours, theirs = schedules.process, facts.process
     same = ours.kind == "discrete" and ours.origin_T == theirs.T
     same = same and np.allclose(ours.f, theirs.f[ours.origin], rtol=1e-5, atol=1e-7)
     if not (same and np.allclose(ours.g, theirs.g[ours.origin], rtol=1e-5, atol=1e-7)):
         raise UnsupportedModelError(
             f"The schedules were made for the process {ours.name!r} (T = {ours.origin_T}), but this scheduler's config has "
-            f"{theirs.name!r} (T = {theirs.T}) with other noise levels. Optimise on this model."
+            f"{theirs.name!r} (T = {theirs.T}) with different noise levels. Optimise on this model."
         )
 
 
-# diffusers reads the names of a config from the signature, which would show none of those behind **configuration.
+# diffusers reads the names of a config from the signature, which must therefore show those in **configuration.
 _own = list(inspect.signature(DPStrideScheduler.__init__).parameters.values())[:-1]
 _inherited = [p for p in inspect.signature(DDPMScheduler.__init__).parameters.values() if p.name != "self"]
 vars(DPStrideScheduler)["__init__"].__signature__ = inspect.Signature([*_own, *_inherited])

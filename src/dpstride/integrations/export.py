@@ -1,8 +1,8 @@
-"""Schedules go out: one path in the form that each sampler takes.
+"""Export of schedules: one path in the form that each sampler takes.
 
 A path is grid indices T … 0. diffusers and improved-diffusion count training steps from 0, so index t is their t − 1, and
-they add the clean end themselves; k-diffusion and flow-match schedulers take noise levels. Each function here is one such
-convention. Schedule has a method for each, which calls it.
+they add the clean end themselves; k-diffusion and flow-matching schedulers take noise levels. Each function here is one such
+convention, and Schedule has a method that calls it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 def timesteps(schedule: Schedule) -> list[int]:
-    """Training steps from the noise end down, counted from 0: what diffusers' ``timesteps=`` takes."""
+    """Return training steps from the noise end down, counted from 0, as diffusers' ``timesteps=`` takes them."""
     process = schedule.process
     if process.kind != "discrete":
         raise ValueError(
             f"The process {process.name!r} is continuous, so its path has no training steps. Use sigmas: "
-            "schedule.for_diffusers() for a flow-match scheduler, or schedule.for_k_diffusion()."
+            "schedule.for_diffusers() for a flow-matching scheduler, or schedule.for_k_diffusion()."
         )
     return [int(process.origin[step]) - 1 for step in schedule.steps[:-1]]
 
 
 def sigmas(schedule: Schedule) -> list[float]:
-    """Noise levels g/f from the noise end down, without the final 0.
+    """Return noise levels g/f from the noise end down, without the final 0.
 
-    For a rectified flow they are its own times t, as flow-match schedulers count, which add the final 0 themselves.
+    For a rectified flow these are its own times t, as flow-matching schedulers take them, which add the final 0 themselves.
     """
     process, steps = schedule.process, list(schedule.steps[:-1])
     if process.name == "rectified_flow":
@@ -47,12 +47,12 @@ def sigmas(schedule: Schedule) -> list[float]:
 
 
 def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = None) -> list[int] | list[float]:
-    """Arguments to pass to diffusers: a ``timesteps=`` list, or a ``sigmas=`` list where the scheduler counts noise levels.
+    """Return the list to pass to diffusers, as ``timesteps=``, or as ``sigmas=`` if the scheduler takes noise levels.
 
     Without ``scheduler``: timesteps for a discrete model, the flow's own times (``sigmas=``) for a rectified flow. With an
-    EulerDiscreteScheduler: its ``sigmas=``, which end at 0. With a flow-match scheduler, or UniPC for flows: its ``sigmas=``,
-    with its shift undone beforehand because it will be applied again (``mu`` is that of a dynamic shift). With any other:
-    ``timesteps=``. UniPC multiplies what it is given, so make it a numpy array.
+    EulerDiscreteScheduler: its ``sigmas=``, which end at 0. With a flow-matching scheduler, or UniPC for flows: its
+    ``sigmas=``, with its shift undone beforehand because it will be applied again (``mu`` is that of a dynamic shift). With
+    any other: ``timesteps=``. UniPC multiplies the list, so make it a numpy array.
     """
     flow = schedule.process.name == "rectified_flow"
     if scheduler is None:
@@ -64,7 +64,7 @@ def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = 
     if "FlowMatch" in name:
         if not flow:
             raise ValueError(
-                f"{name} walks a rectified flow, but this schedule is of the process {schedule.process.name!r}."
+                f"{name} samples a rectified flow, but this schedule is for the process {schedule.process.name!r}."
             )
         return [_unshift(sigma, scheduler.config, mu) for sigma in sigmas(schedule)]
     if flow and "UniPC" in name:
@@ -72,8 +72,8 @@ def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = 
         return [_unshift(sigma, scheduler.config, mu, "flow_shift") for sigma in sigmas(schedule)]
     if flow:
         raise ValueError(
-            f"This schedule is of a rectified flow, which {name} does not walk. Use a flow-match scheduler, or UniPC with "
-            "use_flow_sigmas=True."
+            f"This schedule is for a rectified flow, which {name} does not sample. Use a flow-matching scheduler, or UniPC "
+            "with use_flow_sigmas=True."
         )
     if name == "EulerDiscreteScheduler":
         return [*sigmas(schedule), 0.0]
@@ -86,46 +86,46 @@ def for_diffusers(schedule: Schedule, scheduler: Any = None, mu: float | None = 
 
 
 def for_k_diffusion(schedule: Schedule) -> Any:
-    """Noise levels from the noise end down with the final 0, a float32 tensor as k-diffusion's samplers take."""
+    """Return noise levels from the noise end down with the final 0, as k-diffusion's samplers take them (a float32 tensor)."""
     import torch
 
     if schedule.process.name == "rectified_flow":
         raise ValueError(
-            "k-diffusion's samplers walk x_0 + sigma noise, not a rectified flow. Its sigmas for a flow-match scheduler are "
-            "schedule.for_diffusers()."
+            "k-diffusion's samplers take x_0 + sigma noise, not a rectified flow. The sigmas for a flow-matching scheduler "
+            "are schedule.for_diffusers()."
         )
     return torch.tensor([*sigmas(schedule), 0.0], dtype=torch.float32)
 
 
 def for_improved_diffusion(schedule: Schedule) -> set[int]:
-    """The set for ``SpacedDiffusion(use_timesteps=…)``."""
+    """Return the set for ``SpacedDiffusion(use_timesteps=…)``."""
     return set(timesteps(schedule))
 
 
 def timestep_respacing(schedule: Schedule) -> str:
-    """The same set as a ``--timestep_respacing`` string: one section per training step, holding 1 step or 0.
+    """Return the same set as a ``--timestep_respacing`` string: one section per training step, with 1 step or 0.
 
-    Sections are evenly filled there, so a path in general has no shorter form; with sections of one step it is exact.
+    Sections are filled evenly there, so a path has no shorter form in general; sections of one step are exact.
     """
     kept = for_improved_diffusion(schedule)
     return ",".join("1" if step in kept else "0" for step in range(schedule.process.origin_T))
 
 
 def for_comfyui(schedule: Schedule) -> str:
-    """Noise levels with the final 0, as the text that ComfyUI's ManualSigmas node takes.
+    """Return noise levels with the final 0, as text for ComfyUI's ManualSigmas node.
 
-    That node finds numbers by a pattern which knows no exponents (it reads 1e-05 as 1 and −5), so small ones are written
-    out. A rectified flow's levels are its own times, as ComfyUI counts them for such models.
+    The node finds numbers with a pattern that does not support exponents (it reads 1e-05 as 1 and −5), so small numbers are
+    written out. A rectified flow's levels are its own times, as ComfyUI takes them for such models.
     """
     return ", ".join(np.format_float_positional(sigma, trim="0") for sigma in [*sigmas(schedule), 0.0])
 
 
 def for_a1111(schedule: Schedule) -> str:
-    """Noise levels with the final 0, as the list that the "custom" scheduler of webUI_ExtraSchedulers takes.
+    """Return noise levels with the final 0, as a list for the "custom" scheduler of webUI_ExtraSchedulers.
 
-    The web UI itself has no such field; that extension adds it, for A1111 and Forge. It takes a list that ends at 0.0 as it
-    is, but rescales one that also begins at exactly 1.0, as a flow's does. Such a first number is written 1e-9 lower, which
-    is 1.0 again in the float32 of the sampler.
+    The web UI itself has no such field; this extension adds it, for A1111 and Forge. It takes a list that ends at 0.0 as it
+    is, but rescales one that also begins at exactly 1.0, as a flow's does. Such a first number is lowered by 1e-9, which is
+    1.0 again in the float32 of the sampler.
     """
     levels = [*sigmas(schedule), 0.0]
     if levels[0] == 1.0:
@@ -134,7 +134,7 @@ def for_a1111(schedule: Schedule) -> str:
 
 
 def to_csv(schedule: Schedule) -> str:
-    """One row per grid point of the path, from noise to clean data, as CSV text."""
+    """Return CSV text with one row per grid point of the path, from noise to clean data."""
     process = schedule.process
     log_snr = process.log_snr
     text = io.StringIO()
@@ -149,17 +149,17 @@ def to_csv(schedule: Schedule) -> str:
 
 
 def _check_unipc(name: str, config: Any) -> None:
-    """Refuse settings with which UniPC takes no list for a flow, or does not end at clean data."""
+    """Refuse settings with which UniPC does not take a list for a flow, or does not end at clean data."""
     for setting, wanted in (("use_flow_sigmas", True), ("final_sigmas_type", "zero")):
         if config.get(setting) != wanted:
             raise ValueError(
-                f"{name} walks the steps of a rectified flow to clean data with {setting}={wanted!r}, and this one has "
-                f"{config.get(setting)!r}. Make it anew: {name}.from_config(scheduler.config, {setting}={wanted!r})."
+                f"{name} takes the steps of a rectified flow to clean data with {setting}={wanted!r}, but this one has "
+                f"{config.get(setting)!r}. Create it with {name}.from_config(scheduler.config, {setting}={wanted!r})."
             )
 
 
 def _unshift(sigma: float, config: Any, mu: float | None, name: str = "shift") -> float:
-    """The number that a flow-match scheduler's own shift turns into ``sigma``."""
+    """Return the number that a flow-matching scheduler's own shift turns into ``sigma``."""
     for setting in (
         "shift_terminal",
         "use_karras_sigmas",
@@ -169,7 +169,7 @@ def _unshift(sigma: float, config: Any, mu: float | None, name: str = "shift") -
     ):
         if config.get(setting):
             raise ValueError(
-                f"The scheduler has {setting} = {config[setting]!r}, which replaces the sigmas it is given. Make it anew "
+                f"The scheduler has {setting} = {config[setting]!r}, which replaces the sigmas it is given. Create it "
                 f"without: type(scheduler).from_config(scheduler.config, {setting}=None)."
             )
     if config.get("use_dynamic_shifting"):

@@ -1,9 +1,9 @@
-"""A diffusers folder, read before diffusers reads it, and handed over as a copy that holds data only.
+"""A diffusers folder, read before diffusers reads it, and passed on as a copy that contains data only.
 
 diffusers and transformers import the classes that a model_index.json names, and look for weights under many names,
-pickles among them. Instead of guessing which files they would open, the folder is read here by our own rules, and what
-`parts` found is put into a temporary folder, weights as safetensors. That copy is all they see. Only known pipelines
-made of known classes pass; ``trust_remote_code`` is never set.
+including pickles. Instead of guessing which files they would open, the folder is read here by our own rules, and the files
+that `parts` found are put into a temporary folder, weights as safetensors. They only see this copy. Only known pipelines
+made of known classes are accepted; ``trust_remote_code`` is never set.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..runs.writing import write_json
 from .loaded import UnsupportedModelError
 from .parts import Kind, Library, Part, check_inside, check_no_code, read_part
 
-OWN = ("dpstride.integrations.openai_unet", "OpenAIUNet2DModel")  # what `save_as_diffusers` writes
-# Classes that read their own folder and nothing else, by library: what each part may be.
+OWN = ("dpstride.integrations.openai_unet", "OpenAIUNet2DModel")  # as `save_as_diffusers` writes it
+# Allowed classes of each part, by library: they read their own folder and nothing else.
 UNETS = {"diffusers": ("UNet2DModel", "UNet2DConditionModel"), OWN[0]: OWN[1:]}
 TRANSFORMERS = {
     "diffusers": ("DiTTransformer2DModel", "Transformer2DModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
@@ -46,16 +46,19 @@ PARTS: dict[str, tuple[Kind, Mapping[str, tuple[str, ...]]]] = {
     "vae": ("network", AUTOENCODERS),
     **{f"text_encoder{number}": ("network", TEXT_ENCODERS) for number in ("", "_2", "_3")},
     **{f"tokenizer{number}": ("tokenizer", TOKENIZERS) for number in ("", "_2", "_3")},
-    "scheduler": ("scheduler", {"diffusers": ()}),  # all of its schedulers, whose names end so; they are JSON only
+    "scheduler": (
+        "scheduler",
+        {"diffusers": ()},
+    ),  # any class of diffusers whose name ends in Scheduler; they are JSON only
 }
-# Parts that no schedule needs: they are checked where they are there, and never loaded.
+# Parts that no schedule needs: they are checked if present, and never loaded.
 UNUSED = ("safety_checker", "feature_extractor", "image_encoder")
 UNUSED_LIBRARIES = ("diffusers", "transformers", "stable_diffusion")
 
 
 @contextlib.contextmanager
 def clean_pipeline(folder: Path, pipelines: tuple[str, ...]) -> Iterator[Path]:
-    """A temporary copy of a folder of one of ``pipelines`` that holds nothing but data; else `UnsupportedModelError`."""
+    """Yield a temporary copy of a folder of one of ``pipelines`` with data only; raise `UnsupportedModelError` otherwise."""
     with _refusing(), tempfile.TemporaryDirectory(prefix="dpstride-", ignore_cleanup_errors=True) as copy:
         index_file = folder / "model_index.json"
         check_inside(index_file, folder)
@@ -73,7 +76,7 @@ def clean_pipeline(folder: Path, pipelines: tuple[str, ...]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def clean_network(folder: Path, root: Path) -> Iterator[Path]:
-    """A temporary copy of the folder of one diffusers network, which lies in ``root``."""
+    """Yield a temporary copy of the folder of one diffusers network, which is inside ``root``."""
     with _refusing(), tempfile.TemporaryDirectory(prefix="dpstride-", ignore_cleanup_errors=True) as copy:
         read_part(folder, root, "network", "diffusers").write(Path(copy) / folder.name)
         yield Path(copy) / folder.name
@@ -111,8 +114,8 @@ def _check_class(name: str, part: list[Any], path: str) -> None:
         allowed = " or ".join(f"{', '.join(names)} of {module}" for module, names in classes.items())
     if not known:
         raise UnsupportedModelError(
-            f"{path}: the part {name!r} is {part!r:.120}, but it must be {allowed}; code that a folder brings along is not "
-            "run. If you trust it, load the pipeline yourself and give the object to load_diffusers."
+            f"{path}: the part {name!r} is {part!r:.120}, but it must be {allowed}; code in a model's folder is not run. "
+            "If you trust it, load the pipeline yourself and give the object to load_diffusers."
         )
 
 
@@ -140,7 +143,7 @@ def _is_plain(value: Any) -> bool:
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """Refusals of files as those of the model."""
+    """Raise refusals of files as refusals of the model."""
     try:
         yield
     except UnreadableFileError as error:

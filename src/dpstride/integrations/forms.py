@@ -1,4 +1,4 @@
-"""Saved schedules of every kind in the forms that samplers take, by the names that `dpstride export --to` has for them."""
+"""Export of saved schedules of every kind in the forms that samplers take, under their names in `dpstride export --to`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Kind:
     """Schedules of one kind of diffusion.
 
     Attributes:
-        words: what they are.
-        load: path → a set of them.
-        forms: the text of one, by the name of the form.
+        words: the kind in words.
+        load: path → a set of schedules.
+        forms: name of a form → function that writes one schedule as text.
     """
 
     words: str
@@ -33,7 +33,7 @@ class Kind:
 
 
 def _by(name: str, write: Callable[[Any], str] = str) -> Callable[[Any], str]:
-    """The form that a function of `export` gives."""
+    """Return the form made by a function of `export`."""
 
     def form(schedule: Any) -> str:
         from . import export
@@ -56,7 +56,7 @@ def _load_unmasking(path: str) -> MaskedScheduleSet:
 
 
 def rounds_to_csv(schedule: MaskedSchedule) -> str:
-    """A table of the rounds: tokens masked before and after each, and revealed in it."""
+    """Return a CSV table of rounds: tokens masked before and after each, and tokens revealed in it."""
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(("round", "masked_before", "masked_after", "revealed", "time"))
@@ -66,7 +66,7 @@ def rounds_to_csv(schedule: MaskedSchedule) -> str:
     return table.getvalue()
 
 
-CODE = "diffusers-code"  # the form that says which sampler draws
+CODE = "diffusers-code"  # the only form that depends on the sampler
 NUMBERS = Kind(
     "schedules of numbers",
     _load_schedules,
@@ -95,10 +95,10 @@ TOKENS = Kind(
 
 
 def kind_of(path: str) -> Kind:
-    """The kind of schedules that a file says it holds."""
+    """Return the kind of schedules in a file, by its format."""
     from ..masked.schedule import FORMAT
 
     try:
         return TOKENS if read_json_object(path).get("format") == FORMAT else NUMBERS
-    except UnreadableFileError:  # told by what reads it
+    except UnreadableFileError:  # its reader raises the error
         return NUMBERS

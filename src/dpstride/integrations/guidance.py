@@ -1,7 +1,7 @@
 """Classifier-free guidance as a network, so that a guided model can be measured like any other.
 
-It is a wrapper around the conditional network and nothing else knows of it: the guided prediction is
-``u + scale (c − u)``, with c and u the outputs with and without the condition, evaluated in one batch.
+It is a wrapper around the conditional network, invisible to all other code: the guided prediction is ``u + scale (c − u)``,
+with c and u the outputs with and without the condition, evaluated in one batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .loaded import UnsupportedModelError
 
 NO_ELBO = (
     "guidance_scale = {scale:g}: a guided model is not the reverse of the process it was trained on, so it has no ELBO of "
-    "its own. Its numbers are costs of the guided estimate, good for choosing steps, and not likelihoods of the data."
+    "its own. Its numbers are costs of the guided estimate, useful for choosing steps, but not likelihoods of the data."
 )
 
 
@@ -26,7 +26,7 @@ class Guided:
     A learned variance (channels beyond those of x) is the conditional network's own, as in DiT's code.
     """
 
-    passes = 2  # of the network in one evaluation, for what is stated as spent
+    passes = 2  # of the network per evaluation, for the evaluations reported as spent
 
     def __init__(self, network: Callable[..., Tensor], unconditional: Mapping[str, Tensor], scale: float) -> None:
         self.network = network
@@ -34,7 +34,7 @@ class Guided:
         self.scale = float(scale)
 
     def __call__(self, x: Tensor, time: Tensor, **condition: Any) -> Tensor:
-        """The guided output."""
+        """Return the guided output."""
         if missing := sorted(set(self.unconditional) - set(condition)):
             raise ValueError(
                 f"A guided model needs its condition with every sample; {missing[0]!r} is missing. Give pairs (data, "
@@ -52,12 +52,12 @@ class Guided:
 
 
 def guided(network: Any, unconditional: Mapping[str, Tensor], scale: float) -> tuple[Guided, tuple[str, ...]]:
-    """The guided network, and what its user should know."""
+    """Return the guided network, and a warning for its user."""
     return Guided(network, unconditional, scale), (NO_ELBO.format(scale=scale),)
 
 
 def check_scale(scale: float | None) -> float | None:
-    """A guidance scale above 1, or None for none: 1 is the conditional model itself."""
+    """Return a guidance scale above 1, or None for no guidance: 1 is the conditional model itself."""
     if scale is None or scale == 1.0:
         return None
     if not scale > 1.0:

@@ -29,11 +29,10 @@ def load_k_diffusion(
     data_range: object = "uint8",
     **denoiser_options: Any,
 ) -> LoadedModel:
-    """A denoiser from ``denoised(x, sigma)`` or ``denoised(x, sigma, **conditioning)`` on a grid of noise levels.
+    """Make a denoiser from ``denoised(x, sigma)`` or ``denoised(x, sigma, **conditioning)`` on a grid of noise levels.
 
-    ``sigmas`` is the grid, ascending and above 0, for example a wrapper's own ``.sigmas``; without it, ``T`` levels even
-    in ln sigma from ``sigma_min`` to ``sigma_max``. ``denoiser_options`` (shape, device, …) go to
-    `Denoiser`.
+    ``sigmas`` is the grid, ascending and above 0, for example a wrapper's own ``.sigmas``; without it, ``T`` levels evenly
+    spaced in ln sigma from ``sigma_min`` to ``sigma_max``. ``denoiser_options`` (shape, device, …) go to `Denoiser`.
     """
     grid = sigma_grid(sigma_min, sigma_max, T) if sigmas is None else _ascending(sigmas)
     denoiser = Denoiser(
@@ -57,7 +56,7 @@ def load_k_diffusion(
 
 
 def sigma_grid(sigma_min: float, sigma_max: float, T: int) -> npt.NDArray[np.float64]:
-    """0 and then T noise levels even in ln sigma."""
+    """Return 0 and then T noise levels evenly spaced in ln sigma."""
     if not 0.0 < sigma_min < sigma_max:
         raise ValueError(f"Noise levels need 0 < sigma_min < sigma_max, not {sigma_min} and {sigma_max}.")
     if T < 2:

@@ -1,7 +1,7 @@
-"""Between images and latents, and between prompts and embeddings: what latent pipelines need around the denoiser.
+"""Conversion between images and latents, and from prompts to embeddings, around the denoiser of a latent pipeline.
 
-The statistics of a latent model are taken in latent space, where its diffusion lives: bits are per latent dimension,
-the data is continuous, and the autoencoder's own loss is not part of them.
+The statistics of a latent model are taken in latent space, where its diffusion takes place: bits are per latent dimension,
+the data are continuous, and the autoencoder's own loss is not part of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .loaded import LoadedModel, UnsupportedModelError
 LatentKind = Literal["sample", "mean"]
 PROMPTED = "a prompt per sample"
 UNIT = "bits per latent dimension (without the autoencoder)"
-Conditioning = Callable[[Any, int], Any]  # what the user has, number of samples → what the denoiser takes
+Conditioning = Callable[[Any, int], Any]  # the user's conditions, number of samples → the denoiser's conditioning
 
 
 class Latents:
     """`encode` and `decode` of a LoadedModel with an autoencoder.
 
-    ``kind``: "sample" draws from the encoder's distribution, as training does, with one fixed seed per image so that
-    the batch size does not matter; "mean" takes its mean.
+    ``kind``: "sample" draws from the encoder's distribution, as in training, with one fixed seed per image, so that the
+    batch size does not matter; "mean" takes its mean.
     """
 
     def __init__(self, vae: Any, conditioning: Conditioning | None, kind: LatentKind = "sample", seed: int = 0) -> None:
@@ -45,14 +45,14 @@ class Latents:
     def loaded(
         self, denoiser: Denoiser, notes: tuple[str, ...], warnings: tuple[str, ...], conditioning: str
     ) -> LoadedModel:
-        """The model of latents with the autoencoder around it."""
+        """Return the model of latents with the autoencoder around it."""
         return LoadedModel(
             denoiser, notes, warnings, data_range="continuous", conditioning=conditioning,
             encode=self.encode, decode=self.decode, condition=self.conditioning, unit=UNIT,
         )  # fmt: skip
 
     def encode(self, images: Any, conditioning: Any = None, batch_size: int = 8) -> Any:
-        """Images (uint8, or floats in [−1, 1]) → latents, or (latents, conditioning) where the model has any."""
+        """Encode images (uint8, or floats in [−1, 1]) as latents, or (latents, conditioning) if the model has any."""
         x = _images(images)
         parts = []
         with torch.inference_mode():
@@ -69,7 +69,7 @@ class Latents:
         return latents, self.conditioning(conditioning, len(latents))
 
     def decode(self, latents: Tensor, batch_size: int = 8) -> Tensor:
-        """Latents → images in [−1, 1]."""
+        """Decode latents to images in [−1, 1]."""
         parts = []
         with torch.inference_mode():
             for first in range(0, len(latents), batch_size):
@@ -86,7 +86,7 @@ class Latents:
 
 
 def prompt_list(prompts: Any, count: int) -> list[str]:
-    """One prompt per sample; a single string is the prompt of all."""
+    """Return one prompt per sample; a single string is the prompt of all."""
     if isinstance(prompts, str):
         return [prompts] * count
     if not isinstance(prompts, Sequence) or not all(isinstance(prompt, str) for prompt in prompts):
@@ -102,7 +102,7 @@ def prompt_list(prompts: Any, count: int) -> list[str]:
 def encode_prompts(
     encode: Callable[[list[str]], Mapping[str, Tensor]], prompts: Any, count: int, batch_size: int = 8
 ) -> Mapping[str, Tensor]:
-    """Embeddings by the pipeline's own text encoders, each different prompt once; a dict of embeddings passes through."""
+    """Return embeddings by the pipeline's own text encoders, which encode equal prompts once; a dict is returned as it is."""
     if isinstance(prompts, Mapping):
         return prompts
     given = prompt_list(prompts, count)
@@ -112,10 +112,10 @@ def encode_prompts(
         with torch.inference_mode():
             for first in range(0, len(different), batch_size):
                 parts.append(encode(different[first : first + batch_size]))
-    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:  # of parts that do not fit each other
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:  # parts do not fit each other
         raise UnsupportedModelError(
-            f"The model's tokenizers and text encoders do not take prompts ({error!s:.300}). Are all of them there, with the "
-            "model_max_length that the encoder has positions for?"
+            f"The model's tokenizers and text encoders do not take prompts ({error!s:.300}). Check that all of them are "
+            "there, with a model_max_length that the encoder has positions for."
         ) from error
     place = torch.tensor([different.index(prompt) for prompt in given])
     return {key: torch.cat([part[key].cpu() for part in parts])[place].clone() for key in parts[0]}

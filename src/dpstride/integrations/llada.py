@@ -1,7 +1,7 @@
 """LLaDA: the table of tokens per step that its sampler takes.
 
-Its ``generate`` asks ``get_num_transfer_tokens(mask_index, steps)`` for an int64 table [batch, steps], whose rows add up to the
-masked tokens of each sample (of each block, where it generates block by block), and reveals that many in each step.
+Its ``generate`` calls ``get_num_transfer_tokens(mask_index, steps)`` for a table int64 [batch, steps], whose rows add up to the
+masked tokens of each sample (or of each block, in block-wise generation), and reveals that many in each step.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 
 
 def num_transfer_tokens(schedule: MaskedSchedule, masked: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
-    """The table [B, K] for samples with ``masked`` [B] tokens to generate; one row of the schedule's own length when None."""
+    """Return the table [B, K] for samples with ``masked`` [B] tokens to generate; None is one row of the schedule's length."""
     counts = schedule.counts_for([schedule.length] if masked is None else masked)
     return np.ascontiguousarray(-np.diff(counts, axis=0).T)

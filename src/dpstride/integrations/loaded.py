@@ -1,7 +1,7 @@
 """The result of every loader: a denoiser, and everything about it that the user must see before the work starts.
 
-A foreign model says its conventions in a config that nobody reads. Each adapter writes down what it took from there and
-which rule it applied where the config cannot be honoured, so that nothing is assumed in silence.
+A foreign model states its conventions in a config that nobody reads. Each adapter notes what it read there and which rule
+it applied if the config cannot be followed, so that nothing is assumed silently.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..denoiser import Denoiser
 from ..reading.text import printable
 from ..runs.extras import require
 
-NOTE = 1000  # characters of a note
+NOTE = 1000  # longest note, in characters
 
 
 class UnsupportedModelError(ValueError):
@@ -31,14 +31,14 @@ class LoadedModel:
         denoiser: the model, ready for `optimise`, `estimate`, `bits_per_dim` and `sample`.
         notes: what was read from the model and which rules were applied, one sentence each.
         warnings: what the user should know before trusting a number.
-        data_range: what `estimate` and `bits_per_dim` should be told about the data ("uint8", "continuous", …).
-        conditioning: what must come with each sample, in words, or None.
-        encode: data as the user has it → data as the denoiser takes it, None when they are the same. Called as
-            ``encode(images)`` or ``encode(images, conditioning)``; returns what `estimate` takes.
-        decode: samples of the denoiser → images in [−1, 1], None when they are the same.
-        condition: conditions as the user has them (prompts, labels) and their number → as the denoiser takes them, None when
-            they are the same.
-        unit: what bits/dim are per.
+        data_range: value range of the data for `estimate` and `bits_per_dim` ("uint8", "continuous", …).
+        conditioning: the condition required with each sample, in words, or None.
+        encode: the user's data → the denoiser's data; None if they are the same. Called as ``encode(images)`` or
+            ``encode(images, conditioning)``; returns data for `estimate`.
+        decode: samples of the denoiser → images in [−1, 1]; None if they are the same.
+        condition: the user's conditions (prompts, labels) and their number → the denoiser's conditioning; None if they are
+            the same.
+        unit: the unit of bits/dim.
     """
 
     FINDING: ClassVar[str] = "dpstride.finding.job"  # the module of its main job
@@ -54,12 +54,12 @@ class LoadedModel:
     unit: str = "bits per data dimension"
 
     def __post_init__(self) -> None:
-        """Notes quote configs and names of others; they are shown on a terminal, one line each."""
+        """Make notes printable, one line each: they quote foreign configs and names."""
         object.__setattr__(self, "notes", tuple(printable(note, NOTE) for note in self.notes))
         object.__setattr__(self, "warnings", tuple(printable(warning, NOTE) for warning in self.warnings))
 
     def describe(self) -> str:
-        """Notes and warnings as text, one line each, for the user to read before the work starts."""
+        """Return notes and warnings as text, one line each, for the user to read before the work starts."""
         model = self.denoiser
         lines = [
             f"model: {printable(model.name)}, predicts {model.predicts}, variance {model.variance}, "
@@ -73,19 +73,21 @@ class LoadedModel:
 
 
 def gaussian_only(loaded: Any) -> LoadedModel:
-    """Return a loaded model of numbers; one of another kind is refused."""
+    """Return a loaded model of numbers; refuse a model of tokens."""
     if not isinstance(loaded, LoadedModel):
         raise UnsupportedModelError(
             f"{printable(loaded.denoiser.name)} is a masked diffusion model of tokens, which only `dpstride find` and "
-            "`dpstride sample` take; in Python there are optimise_masked, bits_per_token and sample_masked."
+            "`dpstride sample` take. In Python use optimise_masked, bits_per_token and sample_masked."
         )
     return loaded
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """diffusers and transformers draw bars as they load a model, even where no terminal is, and transformers tells of packages
-    for image processors that no schedule needs.
+    """Silence diffusers and transformers while they load a model.
+
+    Both draw progress bars even without a terminal, and transformers warns about packages for image processors that no
+    schedule needs.
     """
     with contextlib.ExitStack() as stack:
         for name in ("diffusers", "transformers"):
@@ -102,6 +104,6 @@ def quietly() -> Iterator[None]:
 
 
 def require_diffusers(purpose: str) -> Any:
-    """The diffusers package, or an error that says what to install."""
+    """Return the diffusers package, or raise an error that says what to install."""
     instead = "; everything that does not read diffusers models works without it"
     return require("diffusers", f"{purpose} needs diffusers", "diffusers", UnsupportedModelError, instead=instead)

@@ -1,9 +1,8 @@
-"""MODEL strings of the command line: which way in a text means, decided by what it looks like and nothing else.
+"""MODEL strings of the command line: the loader is chosen by the form of the text alone.
 
-A file ending in .pt or .pth is an OpenAI checkpoint; ``package.module:function`` is the user's own code, the one case
-that runs any; a folder of tokens is known by its own description (`masked_loading`); everything else is a diffusers folder or
-hub id. A folder that `dpstride train` wrote is read by what its dpstride.json says. Zoo names are resolved before this is
-asked.
+A file ending in .pt or .pth is an OpenAI checkpoint; ``package.module:function`` is the user's own code, the only case
+that runs code; a folder of a model of tokens is recognised by its description (`masked_loading`); everything else is a
+diffusers folder or hub id. A folder written by `dpstride train` is read by its dpstride.json. Zoo names are resolved before.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")  # ./name is a
 
 
 def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
-    """The model of a diffusers folder or hub id, an OpenAI checkpoint, or ``package.module:function``.
+    """Load the model of a diffusers folder or hub id, an OpenAI checkpoint, or ``package.module:function``.
 
     ``flags`` go to `load_openai` for a checkpoint (preset=, flags=, repository=, …), to `load_diffusers` for a folder or
     hub id (guidance_scale=, variance=, …), and to the function for ``package.module:function``.
@@ -36,7 +35,7 @@ def load_model(text: str | os.PathLike[str], **flags: Any) -> LoadedModel:
 
 
 def load_any(text: str | os.PathLike[str], **flags: Any) -> LoadedModel | MaskedSource:
-    """Load the same, or a model of tokens."""
+    """Load the same as `load_model`, or a model of tokens."""
     name = os.fspath(text)
     path = Path(name)
     if path.suffix in (".pt", ".pth"):
@@ -58,7 +57,7 @@ def load_any(text: str | os.PathLike[str], **flags: Any) -> LoadedModel | Masked
     if (tokens := masked_folder(path)) is not None:
         if flags:
             raise UnsupportedModelError(
-                f"{name}: a folder of a model of tokens takes no options, not {', '.join(flags)}."
+                f"{name}: a model of tokens takes no options, but {', '.join(flags)} were given. Leave them out."
             )
         return tokens
     if (path / DESCRIPTION).is_file() and not flags:
@@ -69,21 +68,21 @@ def load_any(text: str | os.PathLike[str], **flags: Any) -> LoadedModel | Masked
 
 
 def _trained_here(folder: Path) -> LoadedModel:
-    """The model of a folder that `dpstride train` wrote, which says more of itself than diffusers can."""
+    """Load a folder written by `dpstride train`, whose description says more than a diffusers config."""
     denoiser = load_folder(folder)
     classes = denoiser.network.unet.config.num_class_embeds  # type: ignore[attr-defined]
     return LoadedModel(denoiser, conditioning=f"a class label from 0 to {classes - 1}" if classes else None)
 
 
 def loaded_from(result: Any) -> LoadedModel | MaskedSource:
-    """Take what a user made for the model that it is."""
+    """Return an object made by the user as a loaded model."""
     if isinstance(result, Denoiser):
         return LoadedModel(result)
     found = result if isinstance(result, LoadedModel) else source_of(result)
     if found is None:
         raise UnsupportedModelError(
-            "The model comes first, then the data. It must be a dpstride.Denoiser, a LoadedModel or a dpstride.MaskedDenoiser, "
-            f"not {type(result).__name__}."
+            "The model must be a dpstride.Denoiser, a LoadedModel or a dpstride.MaskedDenoiser, "
+            f"not {type(result).__name__}. Give the model first, then the data."
         )
     return found
 
@@ -98,14 +97,14 @@ def _from_function(name: str, flags: dict[str, Any]) -> LoadedModel | MaskedSour
     except TypeError as error:
         asked = f"with {', '.join(flags)}" if flags else "without arguments"
         raise UnsupportedModelError(
-            f"{name} cannot be called {asked} ({error}). Give what it needs with -M NAME=VALUE, or name a function that "
-            "needs nothing."
+            f"{name} cannot be called {asked} ({error}). Give its arguments with -M NAME=VALUE, or name a function without "
+            "required arguments."
         ) from error
-    except ValueError:  # a callable that does not tell what it takes
+    except ValueError:  # a callable without a signature
         pass
     result = function(**flags)
     if isinstance(result, Denoiser):
-        if result.name == name_of(result.network):  # none was given: what the user typed says more
+        if result.name == name_of(result.network):  # no name was given, and the typed one says more
             result.name = name
         return LoadedModel(result, notes=(f"made by {name}, which ran your code",))
     found = result if isinstance(result, LoadedModel) else source_of(result)

@@ -1,7 +1,7 @@
 """Hugging Face transformers' masked language models: a local folder as a `MaskedDenoiser`, with its tokenizer.
 
-Weights are safetensors, nothing is unpickled, and code that a folder brings along is never run. Models that need such code
-(LLaDA and Dream on the hub) are loaded by whoever trusts it, and given to `MaskedDenoiser` as a function.
+Weights are safetensors, nothing is unpickled, and code in the folder is never run. Users who trust models that need such
+code (LLaDA and Dream on the hub) load them on their own, and pass them to `MaskedDenoiser` as a function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..runs.extras import require
 from .loaded import UnsupportedModelError, quietly
 from .parts import read_part
 
-ENDLESS = 1_000_000  # tokenizers without a limit say a number beyond all reason
+ENDLESS = 1_000_000  # tokenizers without a limit declare a huge number
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class LoadedMaskedModel:
 
     Attributes:
         denoiser: the model, ready for `optimise_masked`, `bits_per_token` and `sample_masked`.
-        tokenizer: that of its folder, or None where it has none.
+        tokenizer: the folder's tokenizer, or None if it has none.
         notes: what was read from the folder, one sentence each.
     """
 
@@ -44,10 +44,10 @@ class LoadedMaskedModel:
     notes: tuple[str, ...] = ()
 
     def encode(self, texts: Sequence[str], length: int | None = None) -> Tokens:
-        """Texts as data, cut to ``length`` tokens (the model's when None); tokens that the tokenizer adds are always known."""
+        """Encode texts as data, cut to ``length`` tokens (the model's when None); tokens added by the tokenizer are known."""
         tokenizer, lines = self._tokenizer(), list(texts)
         if not lines:
-            raise ValueError("There is no text: at least one line that is not empty is needed. Give more text.")
+            raise ValueError("There is no text: at least one non-empty line is needed. Give more text.")
         found = tokenizer(
             lines,
             truncation=True,
@@ -61,14 +61,14 @@ class LoadedMaskedModel:
         return Tokens.of(found["input_ids"], known=known)
 
     def decode(self, tokens: Any) -> list[str]:
-        """Samples as texts, without special tokens."""
+        """Decode samples to texts, without special tokens."""
         texts: list[str] = self._tokenizer().batch_decode(tokens, skip_special_tokens=True)
         return texts
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
             raise ValueError(
-                "The model's folder has no tokenizer. Tokenize texts yourself, and give them to Tokens.of."
+                "The model's folder has no tokenizer. Tokenize texts yourself, and pass them to Tokens.of."
             )
         return self.tokenizer
 
@@ -81,20 +81,19 @@ def load_masked_lm(
     pad_token: int | None = None,
     device: str | None = None,
 ) -> LoadedMaskedModel:
-    """A local folder with a masked language model of transformers (BERT, RoBERTa, ModernBERT, ESM, …), as `save_pretrained`
-    left it.
+    """Load a masked language model of transformers (BERT, RoBERTa, ModernBERT, ESM, …) from a folder of `save_pretrained`.
 
     Args:
-        folder: with config.json, weights as safetensors and, if texts are to be encoded, the tokenizer's files.
-        length: the most tokens of a sequence; what config and tokenizer say when None.
+        folder: contains config.json, weights as safetensors and, to encode texts, the tokenizer's files.
+        length: maximum number of tokens in a sequence; from config and tokenizer when None.
         mask_token: id of the mask; the tokenizer's when None.
-        pad_token: id of padding, which is left out of the attention; the tokenizer's when None.
-        device: where the network runs; the CPU when None.
+        pad_token: id of padding, which is not attended to; the tokenizer's when None.
+        device: device of the network; the CPU when None.
     """
     root = Path(folder)
     if not root.is_dir():
         raise UnsupportedModelError(
-            f"{root}: there is no such folder. Download the model first; nothing is fetched here."
+            f"{root}: there is no such folder. Download the model first; nothing is downloaded here."
         )
     needed = "Masked language models of Hugging Face need transformers"
     transformers = require("transformers", needed, "text", UnsupportedModelError)
@@ -109,7 +108,7 @@ def load_masked_lm(
     most = _longest(model, tokenizer)
     if length is None and most is None:
         raise UnsupportedModelError(
-            f"{root}: neither config nor tokenizer says how many tokens it takes. Give length=."
+            f"{root}: neither config nor tokenizer states the maximum number of tokens. Give length=."
         )
     taken = most if length is None else length
     assert taken is not None
@@ -125,7 +124,7 @@ def load_masked_lm(
 
 
 class _Logits:
-    """A model of transformers as tokens → logits; padding is left out of the attention."""
+    """A model of transformers as a function from tokens to logits; padding is not attended to."""
 
     stateless = True
 
@@ -140,7 +139,7 @@ class _Logits:
 
 @contextmanager
 def _clean_copy(root: Path) -> Iterator[Path]:
-    """A temporary copy of network and tokenizer that holds data only."""
+    """Yield a temporary copy of network and tokenizer that contains data only."""
     try:
         network = read_part(root, root, "network", "transformers")
         words = read_part(root, root, "tokenizer", "transformers")
@@ -149,7 +148,7 @@ def _clean_copy(root: Path) -> Iterator[Path]:
     if pickled := [path.name for path in network.weights if path.suffix != ".safetensors"]:
         raise UnsupportedModelError(
             f"{root / pickled[0]}: weights must be safetensors, since nothing is unpickled. Save the model again with "
-            "save_pretrained of a present version of transformers."
+            "save_pretrained of a current version of transformers."
         )
     with tempfile.TemporaryDirectory(prefix="dpstride-", ignore_cleanup_errors=True) as copy:
         network.write(Path(copy) / "network")
@@ -164,7 +163,7 @@ def _load(root: Path, kind: Any, copy: Path, **options: Any) -> Any:
     try:
         with quietly():
             return kind.from_pretrained(copy, local_files_only=True, trust_remote_code=False, **options)
-    except Exception as error:  # transformers raises whatever a wrong config makes of it
+    except Exception as error:  # transformers raises anything on a wrong config
         why = first_line(error, 300)
         raise UnsupportedModelError(
             f"{root}: transformers' {kind.__name__} could not load it ({why}). It must be a masked language model."
@@ -172,7 +171,7 @@ def _load(root: Path, kind: Any, copy: Path, **options: Any) -> Any:
 
 
 def _network(root: Path, kind: Any, copy: Path) -> Any:
-    """The model, whole: transformers makes up missing weights at random."""
+    """Load the model; refuse missing weights, which transformers would initialise at random."""
     model, found = _load(root, kind, copy, use_safetensors=True, output_loading_info=True)
     if missing := sorted(found["missing_keys"]):
         raise UnsupportedModelError(
@@ -186,13 +185,13 @@ def _token(name: str, given: int | None, tokenizer: Any, root: Path) -> int:
     found = given if given is not None else getattr(tokenizer, f"{name}_id", None)
     if found is None:
         raise UnsupportedModelError(
-            f"{root}: the tokenizer has no {name.replace('_', ' ')}, or is not there. Give {name}=."
+            f"{root}: the tokenizer has no {name.replace('_', ' ')}, or is missing. Give {name}=."
         )
     return int(found)
 
 
 def _longest(model: Any, tokenizer: Any) -> int | None:
-    """The most tokens by config and tokenizer; models of RoBERTa's kind count positions from behind their padding token."""
+    """Return the maximum number of tokens by config and tokenizer; RoBERTa counts positions from after its padding token."""
     limits = []
     if (positions := getattr(model.config, "max_position_embeddings", None)) is not None:
         behind = [

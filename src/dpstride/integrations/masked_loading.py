@@ -1,7 +1,7 @@
-"""Models of tokens as the command line takes them: how they are known, and how they read text.
+"""Models of tokens on the command line: how they are recognised, and how they read text.
 
-A folder whose dpstride.json says so is one of `dpstride train masked`, one with a config of transformers a masked language
-model; ``package.module:function`` may return a `MaskedDenoiser` or what `load_masked_lm` returned.
+A folder is recognised as one of `dpstride train masked` by its dpstride.json, as a masked language model by its config of
+transformers; ``package.module:function`` may return a `MaskedDenoiser` or a result of `load_masked_lm`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class MaskedSource:
-    """A model and, where it has a tokenizer, how it takes plain text and gives it back."""
+    """A model and, if it has a tokenizer, its functions from and to plain text."""
 
     FINDING: ClassVar[str] = "dpstride.finding.masked"  # the module of its main job
 
@@ -57,7 +57,7 @@ class MaskedSource:
 
 
 def masked_folder(path: Path) -> MaskedSource | None:
-    """The model of a folder, if it is one of tokens."""
+    """Load the model in a folder if it is a model of tokens, else return None."""
     from ..zoo.characters import DESCRIPTION, FORMAT
 
     if (path / DESCRIPTION).is_file():
@@ -69,7 +69,7 @@ def masked_folder(path: Path) -> MaskedSource | None:
 
 
 def source_of(model: Any) -> MaskedSource | None:
-    """An object as a source, if it is a model of tokens."""
+    """Return an object as a source if it is a model of tokens, else None."""
     if isinstance(model, MaskedDenoiser):
         return MaskedSource(model)
     if isinstance(model, LoadedMaskedModel):
@@ -78,7 +78,7 @@ def source_of(model: Any) -> MaskedSource | None:
 
 
 def characters_source(path: Path) -> MaskedSource:
-    """The model of a `dpstride train masked`, which takes text as passages of its length."""
+    """Load a model of `dpstride train masked`, which takes text as passages of its length."""
     from ..zoo.characters import decode, load_characters, passages
 
     denoiser = load_characters(path)
@@ -90,7 +90,7 @@ def characters_source(path: Path) -> MaskedSource:
 
 
 def _of(loaded: LoadedMaskedModel) -> MaskedSource:
-    """One sample for every line that is not empty."""
+    """Return a source whose samples are the non-empty lines of a text."""
 
     def tokenize(text: str) -> Tokens:
         return loaded.encode([line for line in text.splitlines() if line.strip()])

@@ -1,8 +1,8 @@
 """OpenAI's improved-diffusion and guided-diffusion checkpoints (.pt) become denoisers and diffusers folders.
 
 Only tensors are read from the file (`dpstride.reading.checkpoints`), never code. The network is diffusers' UNet2DModel with the
-same weights in another layout (`openai_weights`), so no foreign code is needed to run it, and a folder saved from it
-works in the tools people have.
+same weights in another layout (`openai_weights`), so no foreign code is needed to run it, and a folder saved from it works
+with existing tools.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def load_openai(
     device: str | torch.device | None = None,
     **more_flags: Any,
 ) -> LoadedModel:
-    """A denoiser from a checkpoint of improved-diffusion or guided-diffusion.
+    """Make a denoiser from a checkpoint of improved-diffusion or guided-diffusion.
 
     Args:
         checkpoint: the .pt file, or its state dictionary.
-        flags: the model's flags as its README writes them, "--image_size 32 --learn_sigma True …".
-        preset: the name of a released checkpoint (`openai_flags.PRESETS`) instead of, or below, ``flags``.
-        repository: whose defaults hold for flags that are not given; improved-diffusion unless a preset says otherwise.
-        device: where to run it.
-        more_flags: flags by keyword; they win over ``flags``, which win over the preset.
+        flags: the model's flags as in its README, "--image_size 32 --learn_sigma True …".
+        preset: the name of a released checkpoint (`openai_flags.PRESETS`), instead of ``flags`` or overridden by them.
+        repository: the repository whose defaults apply to flags not given; the preset's, else improved-diffusion.
+        device: device to run it on.
+        more_flags: flags by keyword; they override ``flags``, which override the preset.
     """
     require_diffusers("Reading an OpenAI checkpoint (it is mapped onto diffusers' UNet2DModel)")
     line = ""
@@ -83,9 +83,9 @@ def load_openai(
 
 
 def save_as_diffusers(model: LoadedModel, folder: str | os.PathLike[str]) -> None:
-    """Write a model of `load_openai` as a DDPMPipeline folder that gives the same outputs.
+    """Write a model of `load_openai` as a DDPMPipeline folder with the same outputs.
 
-    Where the network needs a constant number of heads or rescaled time steps, the folder names
+    If the network needs a constant number of heads or rescaled time steps, the folder names
     `dpstride.integrations.openai_unet`, so loading it with diffusers needs dpstride installed (and nothing else).
     """
     diffusers = require_diffusers("Saving a diffusers folder")
@@ -108,7 +108,7 @@ def save_as_diffusers(model: LoadedModel, folder: str | os.PathLike[str]) -> Non
 
 
 class Plain:
-    """``network(x, time)`` of a diffusers model: its sample."""
+    """``network(x, time)`` of a diffusers model, which returns the output's sample."""
 
     stateless = True  # several threads may call it
 
@@ -116,7 +116,7 @@ class Plain:
         self.network = network
 
     def __call__(self, x: Tensor, time: Tensor) -> Tensor:
-        """The network's output."""
+        """Return the network's output."""
         return cast(Tensor, self.network(x, time).sample)
 
 
@@ -129,7 +129,7 @@ class ClassConditional:
         self.network = network
 
     def __call__(self, x: Tensor, time: Tensor, class_labels: Tensor | None = None) -> Tensor:
-        """The network's output for these labels."""
+        """Return the network's output for these labels."""
         if class_labels is None:
             raise ValueError(
                 "This model is class-conditional, but the data came without labels. Give pairs (images, labels), or "
@@ -155,7 +155,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
 def _network(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> Any:
     from diffusers import UNet2DModel
 
-    # First the tensors, then the network: what the flags ask for is built only if the checkpoint has it.
+    # First the tensors, then the network: a network of these flags is built only if the checkpoint has its tensors.
     converted = convert(flags, state)
     configuration = unet_configuration(flags, state)
     kind = UNet2DModel
@@ -186,7 +186,7 @@ def _process(flags: OpenAIFlags) -> ForwardProcess:
 
 
 def _betas(process: ForwardProcess) -> dict[str, Any]:
-    """DDPMScheduler's arguments for this process, from which it can be rebuilt in float64 bit by bit."""
+    """Return DDPMScheduler's arguments for this process, from which it can be rebuilt exactly in float64."""
     T = process.origin_T
     if process.name == "cosine":
         return {"beta_schedule": "squaredcos_cap_v2"}
@@ -204,7 +204,7 @@ def _notes(flags: OpenAIFlags, repository: Repository, process: ForwardProcess) 
         "variance: learned range (learn_sigma)"
         if flags.learn_sigma
         else f"variance: {'fixed small = posterior' if flags.sigma_small else 'fixed large = upper'} (sigma_small)",
-        "x0_hat clipped to [-1, 1], as both repositories do when they sample and when they score",
+        "x0_hat clipped to [-1, 1], as in both repositories for sampling and for likelihoods",
     ]
     if flags.rescale_timesteps and flags.diffusion_steps != 1000:
         notes.append(f"rescale_timesteps: the network is fed t · {1000.0 / flags.diffusion_steps:g}, a fraction")

@@ -1,7 +1,7 @@
-"""The flags of OpenAI's improved-diffusion and guided-diffusion, as those repositories name them.
+"""The flags of OpenAI's improved-diffusion and guided-diffusion, under the names of those repositories.
 
-A released checkpoint is only tensors; what they mean is a line of flags in a README. The names and the defaults here are
-theirs, so that such a line can be pasted, and the lines of the released models are presets.
+A released checkpoint contains only tensors; their meaning is given by a line of flags in a README. Names and defaults here
+are the repositories', so that such a line can be pasted; the lines of the released models are presets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Repository = Literal["improved-diffusion", "guided-diffusion"]
 
 @dataclass(frozen=True)
 class OpenAIFlags:
-    """Flags with improved-diffusion's defaults; `parse` knows where guided-diffusion's differ."""
+    """Flags with improved-diffusion's defaults; `parse` applies those of guided-diffusion that differ."""
 
     image_size: int = 64
     num_channels: int = 128
@@ -52,7 +52,7 @@ class OpenAIFlags:
         repository: Repository = "improved-diffusion",
         flags: Mapping[str, Any] | None = None,
     ) -> OpenAIFlags:
-        """From a README's line ("--image_size 32 --learn_sigma True …") and keyword flags, which win over the line."""
+        """Parse a README's line ("--image_size 32 --learn_sigma True …") and keyword flags, which override the line."""
         if repository not in get_args(Repository):
             raise UnsupportedModelError(
                 f"repository must be 'improved-diffusion' or 'guided-diffusion', not {repository!r}: their flags are the "
@@ -119,7 +119,7 @@ def _read_line(text: str) -> dict[str, str]:
     while words:
         name = words.pop(0)
         if not name.startswith("--"):
-            raise UnsupportedModelError(f"Flags are written --name value, but {name!r} stands where a name should.")
+            raise UnsupportedModelError(f"Flags are written --name value, but {name!r} is in the place of a name.")
         name, equals, value = name[2:].partition("=")
         if not equals:
             if not words:
@@ -145,7 +145,7 @@ def _convert(name: str, value: Any, kind: type) -> Any:
 _TRUE = {"true", "yes", "t", "y", "1"}
 _FALSE = {"false", "no", "f", "n", "0"}
 
-# Flags of the same READMEs that say how a model was trained or sampled, not what it is.
+# Flags of the same READMEs for training or sampling a model, which do not describe it.
 TRAINING_FLAGS = frozenset(
     {
         *(
@@ -224,7 +224,7 @@ PRESETS: dict[str, tuple[Repository, str]] = {
 
 
 def preset_flags(preset: str) -> tuple[Repository, str]:
-    """Repository and flags of a released checkpoint by name."""
+    """Return the repository and flags of a released checkpoint by name."""
     if preset not in PRESETS:
         raise UnsupportedModelError(f"There is no preset {preset!r}; presets are {', '.join(sorted(PRESETS))}.")
     return PRESETS[preset]

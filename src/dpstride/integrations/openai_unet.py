@@ -1,8 +1,8 @@
-"""A UNet2DModel that also holds the two things of OpenAI's networks for which diffusers has no configuration.
+"""A UNet2DModel with the two features of OpenAI's networks for which diffusers has no configuration.
 
-A constant number of attention heads on levels of different widths (ImageNet-64), and time steps rescaled to 0 … 1000
-(`rescale_timesteps`). Everything else maps onto plain UNet2DModel, and where neither is needed that class is used. It
-is a file of its own because a saved folder names it: diffusers imports this module when it loads such a folder.
+These are a constant number of attention heads on levels of different widths (ImageNet-64), and time steps rescaled to
+0 … 1000 (`rescale_timesteps`). Everything else maps onto plain UNet2DModel, which is used if neither is needed. This is a
+separate file because saved folders name it: diffusers imports this module when it loads such a folder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from diffusers import (
-    ModelMixin as ModelMixin,  # diffusers looks it up in this module to know what the class is
+    ModelMixin as ModelMixin,  # diffusers looks it up in this module to classify our class
     UNet2DModel,
 )
 from diffusers.models.attention_processor import Attention
@@ -32,7 +32,7 @@ class OpenAIUNet2DModel(UNet2DModel):  # type: ignore[misc]  # diffusers has no 
             _set_heads(self.up_blocks, attention_heads[1])
 
     def forward(self, sample: torch.Tensor, timestep: Any, *args: Any, **kwargs: Any) -> Any:
-        """UNet2DModel's, at ``timestep · time_scale``; the product is taken in float32 as OpenAI's code does."""
+        """Run UNet2DModel at ``timestep · time_scale``; the product is taken in float32, as in OpenAI's code."""
         timestep = torch.as_tensor(timestep, device=sample.device)
         return super().forward(sample, timestep.to(torch.float32) * self.config.time_scale, *args, **kwargs)
 
@@ -45,7 +45,7 @@ def _set_heads(part: torch.nn.Module, heads: int) -> None:
             module.scale = (module.inner_dim // heads) ** -0.5
 
 
-# diffusers reads the names of a config from the signature, which would show none of those behind **configuration.
+# diffusers reads the names of a config from the signature, which must therefore show those in **configuration.
 _own = list(inspect.signature(OpenAIUNet2DModel.__init__).parameters.values())[:-1]
 _inherited = [p for p in inspect.signature(UNet2DModel.__init__).parameters.values() if p.name != "self"]
 vars(OpenAIUNet2DModel)["__init__"].__signature__ = inspect.Signature([*_own, *_inherited])

@@ -1,8 +1,8 @@
 """The tensors of an OpenAI U-Net under the names and in the layout of diffusers' UNet2DModel.
 
-The two networks compute the same function; they differ in how blocks are numbered (one flat list per half here, levels
-there), and in attention, where OpenAI keeps queries, keys and values in one matrix whose rows are ordered by head first
-(legacy order) or by kind first (new order). Nothing is approximated: `convert` uses every tensor once, or refuses.
+The two networks compute the same function; they differ in how blocks are numbered (OpenAI: one flat list per half,
+diffusers: levels), and in attention, where OpenAI keeps queries, keys and values in one matrix whose rows are ordered by head
+first (legacy order) or by kind first (new order). Nothing is approximated: `convert` uses every tensor once, or refuses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RESNET = {
     "out_layers.3": "conv2",
 }
 
-# A file of tensors does not say which flags made it, so without any the defaults are tried, and they seldom fit.
-_PRESET = "A released checkpoint has its flags under a name: preset= (on the command line -M preset=NAME)."
+# A file of tensors does not contain its flags, so without any given the defaults are tried, and they seldom fit.
+_PRESET = "For a released checkpoint, give its flags by name: preset= (on the command line -M preset=NAME)."
 
 
 def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Arguments of UNet2DModel (and of `OpenAIUNet2DModel` where needed) for a checkpoint of these flags."""
+    """Return the arguments of UNet2DModel (and of `OpenAIUNet2DModel` if needed) for a checkpoint of these flags."""
     multipliers, attention = flags.multipliers, flags.attention_levels
     if multipliers[0] != 1:
         raise UnsupportedModelError(
@@ -41,8 +41,8 @@ def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[
     out_channels = _shape(state, "out.2.weight", 4)[0]
     if out_channels != in_channels * (2 if flags.learn_sigma else 1):
         raise UnsupportedModelError(
-            f"The checkpoint maps {in_channels} channels to {out_channels}, which is not what learn_sigma="
-            f"{flags.learn_sigma} means. Set learn_sigma as the model was trained; a super-resolution checkpoint takes "
+            f"The checkpoint maps {in_channels} channels to {out_channels}, which does not fit learn_sigma="
+            f"{flags.learn_sigma}. Set learn_sigma as the model was trained; a super-resolution checkpoint takes "
             f"its low-resolution image as extra channels and is not supported. {_PRESET}"
         )
     down = "ResnetDownsampleBlock2D" if flags.resblock_updown else "DownBlock2D"
@@ -74,7 +74,7 @@ def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[
             raise UnsupportedModelError(f"num_heads must be at least 1, not {flags.num_heads}.")
         heads = (flags.num_heads, flags.num_heads if flags.num_heads_upsample == -1 else flags.num_heads_upsample)
         widths = {channels[level] // heads[0] for level in (*attention, len(channels) - 1)}
-        configuration["attention_head_dim"] = math.gcd(*widths)  # any that divides all; `attention_heads` decides
+        configuration["attention_head_dim"] = math.gcd(*widths)  # any common divisor; `attention_heads` decides
         if len(widths) > 1 or heads[0] != heads[1]:
             configuration["attention_heads"] = heads
     if flags.rescale_timesteps and flags.diffusion_steps != 1000:
@@ -83,7 +83,7 @@ def unet_configuration(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[
 
 
 def convert(flags: OpenAIFlags, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """UNet2DModel's state dictionary from OpenAI's."""
+    """Return UNet2DModel's state dictionary made from OpenAI's."""
     names = _Names(state)
     levels, attention, blocks = len(flags.multipliers), flags.attention_levels, flags.num_res_blocks
     names.take("time_embed.0", "time_embedding.linear_1")
@@ -170,13 +170,13 @@ class _Names:
     def check_all_used(self) -> None:
         if left := sorted(set(self.state) - self.used):
             raise UnsupportedModelError(
-                f"The checkpoint has tensors that a network of these flags has not, for example {left[0]!r} "
+                f"The checkpoint has tensors that a network of these flags does not have, for example {left[0]!r} "
                 f"({len(left)} in all). Check num_res_blocks, attention_resolutions, class_cond, resblock_updown and the "
                 f"image size. {_PRESET}"
             )
 
     def _matrix(self, name: str) -> Tensor:
-        """A 1-wide convolution as the matrix that it is."""
+        """Return a convolution of width 1 as a matrix."""
         tensor = self._tensor(name).float()
         return tensor.squeeze(-1) if tensor.ndim == 3 else tensor
 

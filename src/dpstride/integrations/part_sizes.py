@@ -1,4 +1,4 @@
-"""Sizes that a config asks for, compared with the weights that are there: a network is built before they are loaded."""
+"""Sizes in a config, compared with the actual weights, since a network is built before they are loaded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from .loaded import UnsupportedModelError
 from .scheduler_config import steps_of
 
-MOST_CHANNELS = 2**20  # a layer, or a list of names, is made for them before weights are compared
+MOST_CHANNELS = 2**20  # a layer, or a list of names, of this size is built before weights are compared
 WIDTHS = re.compile(r"channels|embeds|num_labels|_(dim|size)$")
-MOST_ORDER = 64  # of a scheduler, which makes a list as long for what it remembers
-MOST_POSITIONS = 2**27  # numbers in a table of positions, which a transformer computes whatever its weights are
+MOST_ORDER = 64  # of a scheduler, which allocates a list of this length
+MOST_POSITIONS = 2**27  # numbers in a table of positions, which a transformer computes regardless of its weights
 
 
 def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
-    """Raise where the config asks for more than its weights can fill; everything else is compared when they are loaded."""
+    """Raise if the config asks for more than its weights can fill; everything else is compared when they are loaded."""
     if config.get("num_train_timesteps") is not None:
         try:
             steps_of(config)
@@ -55,7 +55,7 @@ def check_sizes(config: Mapping[str, Any], tensors: int, path: Path) -> None:
 
 
 def entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values of a config, at any depth."""
+    """Yield names and values of a config, at any depth."""
     level: list[Any] = [config]
     while level:
         item = level.pop()
@@ -67,7 +67,7 @@ def entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _numbers(value: Any) -> list[Any]:
-    """Numbers in a value, in a list, or in lists of lists."""
+    """Return the numbers in a value, in a list, or in nested lists."""
     level, found = [value], []
     while level:
         item = level.pop()

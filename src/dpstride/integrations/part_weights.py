@@ -1,4 +1,4 @@
-"""Weights that a network was loaded with: all that it has, and no others. Libraries go on with a warning at most."""
+"""Check that a network was loaded with all of its weights and no others; libraries warn at most."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .parts import types_in
 def check_complete(network: Any, copy: Path, folder: Path) -> None:
     """Raise unless the weights in the clean ``copy`` of ``folder`` are those of the loaded ``network``.
 
-    Names alone do not tell, since libraries rename old ones as they load; where they differ, the library is asked itself.
-    Text encoders may have more than they need, such as the other half of a CLIP.
+    Names alone are not enough, since libraries rename old ones on loading; if they differ, the library itself is asked.
+    Text encoders may have more weights than needed, such as the other half of a CLIP.
     """
     own = network.state_dict()
     held = {name: kind for path in sorted(copy.glob("*.safetensors")) for name, kind in types_in(path).items()}
@@ -32,12 +32,12 @@ def check_complete(network: Any, copy: Path, folder: Path) -> None:
     )
     if missing := sorted(found["missing_keys"]):
         raise UnsupportedModelError(
-            f"{folder}: its weights lack {_first(missing)}, which would be made up. Save the model again, whole."
+            f"{folder}: its weights lack {_first(missing)}, which would be random. Save the complete model again."
         )
     if hasattr(network, "register_to_config") and (unused := sorted(found["unexpected_keys"])):
         raise UnsupportedModelError(
-            f"{folder}: its weights hold {_first(unused)}, for which the network of its config has no place. Is config.json "
-            "theirs? Save the model again."
+            f"{folder}: its weights hold {_first(unused)}, which the network of its config does not have. Check that "
+            "config.json belongs to them, or save the model again."
         )
 
 

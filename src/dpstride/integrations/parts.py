@@ -1,9 +1,9 @@
-"""One part of a diffusers folder: the files that its class opens, by name, each checked, and a copy of them alone.
+"""One part of a diffusers folder: the files that its class opens, by name, each checked, and a copy of only these.
 
 A network is a config and weights, a scheduler a config, a tokenizer a config and vocabularies. Weights are taken in the
 order in which the library itself looks for them; pickled ones are read by our own reader and copied as safetensors.
-Files are inside the pipeline's folder, links included; code beside them is refused; what a config asks for is compared
-with the weights that are there.
+Files must be inside the pipeline's folder, links included; code next to them is refused; sizes in a config are compared
+with the actual weights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VOCABULARIES = (
     *("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "special_tokens_map.json", "added_tokens.json"),
     *("spiece.model", "tokenizer.model", "sentencepiece.bpe.model"),
 )
-WEIGHTS: dict[Library, tuple[str, ...]] = {  # as each library looks for them; the first one that is there is loaded
+WEIGHTS: dict[Library, tuple[str, ...]] = {  # in the order of each library, which loads the first one found
     "diffusers": (
         "diffusion_pytorch_model.safetensors.index.json",
         "diffusion_pytorch_model.safetensors",
@@ -52,14 +52,14 @@ WEIGHTS: dict[Library, tuple[str, ...]] = {  # as each library looks for them; t
 COPIES: dict[Library, str] = {"diffusers": "diffusion_pytorch_model", "transformers": "model"}
 WHOLE = tuple({name} for name in VOCABULARIES if name in ("tokenizer.json", "vocab.txt") or name.endswith(".model"))
 NAMES_FILE = re.compile(r"_files?$|^(vocab|merges)$")
-MOST_TOKENS, ENDLESS = 1_000_000, 10**29  # of a prompt; tokenizers without a limit say 10^30
+MOST_TOKENS, ENDLESS = 1_000_000, 10**29  # of a prompt; tokenizers without a limit declare 10^30
 CODE = ("auto_map", "custom_pipelines", "_auto_class", "trust_remote_code", "_custom_pipeline")
 LARGE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".onnx")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a folder, all checked: its config under its name, vocabularies, and files of weights."""
+    """One part of a folder, checked: its config and that file's name, vocabularies, and files of weights."""
 
     config_name: str
     config: Mapping[str, Any] | None
@@ -89,11 +89,11 @@ class Part:
 
 
 def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
-    """The files of a part in ``folder``, which is ``root`` or in it; raises unless they are data, of plausible size."""
+    """Return the files of a part in ``folder``, which is in ``root``; raise unless they are data of plausible size."""
     check_inside(folder, root)
     if code := sorted(path.name for path in folder.iterdir() if path.suffix.lower() == ".py"):
         raise UnsupportedModelError(
-            f"{folder / code[0]}: code beside a model's files is not run. Remove it to load the rest."
+            f"{folder / code[0]}: code next to a model's files is not run. Remove it to load the rest."
         )
     if (folder / "adapter_config.json").exists():
         raise UnsupportedModelError(
@@ -126,7 +126,7 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
         )
     vocabularies = []
     if kind == "tokenizer":
-        # Entries that name files are for other places than this one; transformers has opened them as they stand.
+        # Entries that name files refer to other places; transformers has opened them without checks.
         config = {name: value for name, value in (config or {}).items() if not NAMES_FILE.search(name)}
         vocabularies = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
         for path in vocabularies:
@@ -136,7 +136,7 @@ def read_part(folder: Path, root: Path, kind: Kind, library: Library) -> Part:
 
 
 def check_inside(path: Path, root: Path) -> None:
-    """Raise where links lead from ``path`` out of the folder ``root``; the hub's cache keeps its files beside it."""
+    """Raise if links lead from ``path`` out of the folder ``root``, other than into the hub's cache that it is part of."""
     if not lies_in(path, root):
         raise UnsupportedModelError(
             f"{path}: it leads out of the folder {root}, to {path.resolve()}. Copy what belongs to the model into its folder."
@@ -144,9 +144,9 @@ def check_inside(path: Path, root: Path) -> None:
 
 
 def check_no_code(config: Mapping[str, Any], path: str) -> None:
-    """Raise where a config, at any depth, names code that comes with a model or from the hub."""
+    """Raise if a config, at any depth, names code that comes with a model or from the hub."""
     for name, value in entries(config):
-        # An implementation is the name of a known one, or a repository of kernels.
+        # An implementation is a known name or a repository of kernels.
         if (name in CODE and value) or ("_implementation" in name and "/" in str(value)):
             raise UnsupportedModelError(
                 f"{path}: {name!r} names code that comes with the model, which is not run. If you trust it, write "
@@ -155,11 +155,11 @@ def check_no_code(config: Mapping[str, Any], path: str) -> None:
 
 
 def _check_tokenizer(config: Mapping[str, Any], there: set[str], folder: Path) -> None:
-    """Raise where prompts would be spelt without a vocabulary, or filled up to a length beyond all reason."""
+    """Raise if prompts would be tokenized without a full vocabulary, or padded to an excessive length."""
     if there and not any(whole <= there for whole in (*WHOLE, {"vocab.json", "merges.txt"})):
         raise UnsupportedModelError(
-            f"{folder}: has {', '.join(sorted(there))}, which is no whole vocabulary; prompts would lose their words. Save "
-            "the tokenizer again with save_pretrained."
+            f"{folder}: has {', '.join(sorted(there))}, which is not a complete vocabulary; prompts would lose their words. "
+            "Save the tokenizer again with save_pretrained."
         )
     most = ENDLESS if (found := config.get("model_max_length")) is None else found
     if (
@@ -174,7 +174,7 @@ def _check_tokenizer(config: Mapping[str, Any], there: set[str], folder: Path) -
 
 
 def _find_weights(folder: Path, root: Path, library: Library) -> tuple[Path, ...]:
-    """Files that the library would load for this part, shards among them."""
+    """Return the files that the library would load for this part, including shards."""
     for name in WEIGHTS[library]:
         path = folder / name
         if path.is_file():
@@ -191,14 +191,14 @@ def _find_shards(index: Path, root: Path) -> tuple[Path, ...]:
         path = index.parent / name
         if os.path.basename(name) != name or path.suffix != suffix or not path.is_file():
             raise UnsupportedModelError(
-                f"{index}: {name!r:.80} is not the name of a file beside it, ending in {suffix}."
+                f"{index}: {name!r:.80} is not the name of a file next to it, ending in {suffix}."
             )
         check_inside(path, root)
     return tuple(index.parent / name for name in names)
 
 
 def types_in(path: Path) -> dict[str, str]:
-    """Types of the tensors in a safetensors file by name; its header is read, and no tensor."""
+    """Return the types of the tensors in a safetensors file by name; only its header is read."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -209,7 +209,7 @@ def types_in(path: Path) -> dict[str, str]:
 
 
 def _write_weights(source: Path, target: Path) -> list[str]:
-    """Put weights to ``target`` as safetensors, and return the names of the tensors."""
+    """Write weights to ``target`` as safetensors, and return the names of the tensors."""
     if source.suffix != ".bin":
         _link(source, target)
         return list(types_in(source))
@@ -217,7 +217,7 @@ def _write_weights(source: Path, target: Path) -> list[str]:
     from safetensors.torch import save_file
 
     state = read_checkpoint(source)
-    # Tensors of a pickle may share memory, which safetensors does not hold.
+    # Tensors of a pickle may share memory, which safetensors does not support.
     apart = {name: state.pop(name).clone(memory_format=torch.contiguous_format) for name in list(state)}
     save_file(apart, target, metadata={"format": "pt"})
     return list(apart)

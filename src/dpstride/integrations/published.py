@@ -1,8 +1,8 @@
-"""Published schedules come in and go out: a small JSON file of lists, which anyone can write by hand or with another tool.
+"""Published schedules, for import and export: a small JSON file of lists, easily written by hand or with another tool.
 
-`schedules.json` holds the whole process of its model, so that nothing about a path is left open; a list in a paper holds
-numbers alone. This is the form for such lists: each with its number of steps, and where they are from. They become paths on
-the grid of the model that they are used with, and what does not fit that grid is refused.
+`schedules.json` contains the whole process of its model, so that a path is fully specified; a list in a paper contains only
+numbers. This is the format for such lists: each with its number of steps, and their source. They become paths on the grid of
+the model that they are used with, and lists that do not fit that grid are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..schedule import Schedule, ScheduleSet
 from .export import sigmas, timesteps
 
 FORMAT = "published-schedules-1"
-NEAR = 0.1  # that the first level may differ from the model's noise end, as a share
+NOISE_END_TOLERANCE = 0.1  # relative difference allowed between the first level and the model's noise end
 FIELDS = ("name", "model", "source", "sampler", "training_steps")
 
 
@@ -36,13 +36,13 @@ class PublishedSchedules:
     """Lists of training steps or of noise levels by number of steps, as a paper or another tool gives them.
 
     Attributes:
-        name: of the schedules.
+        name: name of the schedules.
         timesteps: training steps counted from 0, from the noise end down, by number of steps; these or ``sigmas``.
         sigmas: noise levels g/f from the noise end down without the final 0 (a rectified flow's own times), likewise.
-        training_steps: number of training steps of the model, where ``timesteps`` count them.
-        model: that they are for, in words or as a hub id.
-        source: where they are from, an address or a paper.
-        sampler: that they are for; used where `sample` has one of that name.
+        training_steps: number of training steps of the model, required with ``timesteps``.
+        model: the model that they are for, in words or as a hub id.
+        source: their source, an address or a paper.
+        sampler: the sampler that they are for; used if `sample` has one of this name.
     """
 
     name: str
@@ -61,16 +61,14 @@ class PublishedSchedules:
             raise ValueError("Published timesteps need training_steps, the number that the model was trained with.")
         for key, numbers in self._lists.items():
             if key != str(len(numbers)) or not numbers:
-                raise ValueError(
-                    f"The list of {key!r:.40} steps has {len(numbers)} numbers. One number begins each step."
-                )
+                raise ValueError(f"The list of {key!r:.40} steps has {len(numbers)} numbers. Give one number per step.")
             if any(a <= b for a, b in pairwise(numbers)):
-                raise ValueError(f"The list of {key} steps must fall strictly, from the noise end down.")
+                raise ValueError(f"The list of {key} steps must be strictly decreasing, from the noise end down.")
         least = min(numbers[-1] for numbers in self._lists.values())
         if self.timesteps and least < 0:
-            raise ValueError(f"Training steps are counted from 0, but one is {least}.")
+            raise ValueError(f"Training steps are counted from 0, but one of them is {least}.")
         if self.sigmas and not least > 0.0:
-            raise ValueError(f"Noise levels must be above 0, but one is {least:g}. The final 0 is left out.")
+            raise ValueError(f"Noise levels must be above 0, but one is {least:g}. Leave out the final 0.")
 
     @property
     def _lists(self) -> dict[str, Sequence[float]]:
@@ -84,7 +82,7 @@ class PublishedSchedules:
     # --- onto a model's grid ---------------------------------------------------------------------------------------------
 
     def on(self, process: ForwardProcess) -> ScheduleSet:
-        """The paths on the grid of ``process``: its own training steps, or the grid points nearest to the noise levels."""
+        """Return the paths on the grid of ``process``: its training steps, or the grid points nearest to the noise levels."""
         options = {"sampler": self.sampler} if self.sampler in SAMPLERS else {}
         told = {key: value for key in FIELDS if (value := getattr(self, key))}
         make = self._of_timesteps if self.timesteps else self._of_sigmas
@@ -112,20 +110,20 @@ class PublishedSchedules:
         with np.errstate(divide="ignore"):
             grid = process.times[1:] if flow else process.g[1:] / process.f[1:]
             scale = grid if flow else np.log(grid)
-        if not abs(grid[-1] - levels[0]) <= NEAR * grid[-1] < np.inf:
+        if not abs(grid[-1] - levels[0]) <= NOISE_END_TOLERANCE * grid[-1] < np.inf:
             raise ValueError(
-                f"{self.name!r:.80} begins its {budget} steps at noise level {levels[0]:g}, and the model's noise end is "
-                f"{grid[-1]:g}. They are for another model."
+                f"{self.name!r:.80} begins its {budget} steps at noise level {levels[0]:g}, but the model's noise end is "
+                f"{grid[-1]:g}. Use schedules of this model."
             )
         asked = levels if flow else np.log(levels)
         above = np.searchsorted(scale, asked).clip(max=process.T - 1)
         below = (above - 1).clip(min=0)
         nearest = 1 + np.where(asked - scale[below] <= scale[above] - asked, below, above)
-        nearest[0] = process.T  # so that the path starts where the model's noise is
+        nearest[0] = process.T  # the path starts at the model's noise end
         if (np.diff(nearest) >= 0).any():
             raise ValueError(
-                f"Two noise levels of the {budget} steps of {self.name!r:.80} lie at one point of the model's grid "
-                f"(T = {process.T:,}), which has no room for so many."
+                f"Two noise levels of the {budget} steps of {self.name!r:.80} fall on one point of the model's grid "
+                f"(T = {process.T:,}), which is too coarse for so many."
             )
         return (*map(int, nearest), 0)
 
@@ -149,25 +147,25 @@ class PublishedSchedules:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write as JSON; what is empty is left out."""
+        """Write as JSON, without empty fields."""
         filled = {key: value for key in self.__dataclass_fields__ if (value := getattr(self, key))}
         return write_json(path, {"format": FORMAT, **filled})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PublishedSchedules:
-        """Read what `save`, or anyone else, wrote; anything else raises `UnreadableFileError`."""
+        """Read a file written by `save`, by hand or by another tool; raise `UnreadableFileError` if it is not valid."""
         with document_of(path, FORMAT, "published schedules") as document:
             return cls(**document)
 
 
 def read_schedules(path: str | os.PathLike[str]) -> ScheduleSet | PublishedSchedules:
-    """Schedules of a file, ours or published."""
+    """Read the schedules of a file, ours or published."""
     document: dict[str, Any] = {}
-    with suppress(UnreadableFileError):  # told by what reads it
+    with suppress(UnreadableFileError):  # its reader raises the error
         document = read_json_object(path)
     return (PublishedSchedules if document.get("format") == FORMAT else ScheduleSet).load(path)
 
 
 def schedules_on(schedules: ScheduleSet | PublishedSchedules, process: ForwardProcess) -> ScheduleSet:
-    """Published schedules on the grid of a model; others as they are."""
+    """Return published schedules on the grid of a model, and others unchanged."""
     return schedules.on(process) if isinstance(schedules, PublishedSchedules) else schedules

@@ -1,8 +1,8 @@
-"""Facts that a diffusers scheduler's config states about the model: its process, what it predicts, its variance, its clipping.
+"""Facts about the model in a diffusers scheduler's config: its process, what it predicts, its variance, its clipping.
 
-diffusers keeps these facts in the sampler, not in the network. They are read here once, for the loader and for our own
-scheduler alike, and the process is rebuilt in float64 from the betas (diffusers keeps float32 products, which are off by
-1e-5 at the noise end). A setting that cannot be honoured is refused here, or handled by the rule that its note states.
+diffusers keeps these facts in the sampler, not in the network. They are read here, both for the loader and for our own
+scheduler, and the process is rebuilt in float64 from the betas (diffusers keeps float32 products, which are off by 1e-5 at
+the noise end). A setting that cannot be followed is refused here, or handled by the rule that its note states.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .loaded import UnsupportedModelError
 
 Array = npt.NDArray[np.float64]
 PREDICTS: dict[str, Predicts] = {"epsilon": "eps", "sample": "x0", "v_prediction": "v"}
-MOST_STEPS = 1_000_000  # no model is trained on more
-# Distilled samplers: what their network returns is not an estimate of clean data by the algebra of its prediction type.
+MOST_STEPS = 1_000_000  # more than any model is trained on
+# Samplers of distilled networks, whose output is not an estimate of clean data by the algebra of its prediction type.
 DISTILLED = ("LCMScheduler", "TCDScheduler")
 
 
 @dataclass(frozen=True)
 class SchedulerFacts:
-    """Facts that were read; ``variance`` is None where the config names none."""
+    """The facts read; ``variance`` is None if the config names none."""
 
     process: ForwardProcess
     predicts: Predicts
@@ -44,7 +44,7 @@ def read_scheduler(
     overrides: Mapping[str, Any] | None = None,
     class_name: str | None = None,
 ) -> SchedulerFacts:
-    """The facts of a DDPM-type config; ``overrides`` replace its entries, and the notes say so."""
+    """Read the facts of a DDPM-type config; ``overrides`` replace its entries, and the notes list them."""
     name = str(class_name or config.get("_class_name", "scheduler"))
     notes = [f"read from the config of {name}"]
     if overrides:
@@ -75,7 +75,7 @@ def read_scheduler(
 
 
 def betas_of(config: Mapping[str, Any]) -> Array:
-    """The betas in float64, before any rescaling to zero terminal SNR."""
+    """Return the betas in float64, before any rescaling to zero terminal SNR."""
     if config.get("trained_betas") is not None:
         return _trained(config["trained_betas"])
     T = steps_of(config)
@@ -98,13 +98,13 @@ def betas_of(config: Mapping[str, Any]) -> Array:
         case other:
             raise UnsupportedModelError(
                 f"beta_schedule {other!r:.80} is not known; 'linear', 'scaled_linear', 'squaredcos_cap_v2', 'sigmoid', "
-                "'laplace' and trained_betas are. Build the Denoiser by hand with ForwardProcess.from_betas."
+                "'laplace' and trained_betas are. Build the Denoiser yourself with ForwardProcess.from_betas."
             )
     return np.asarray(np.minimum(1.0 - alpha_bar[1:] / alpha_bar[:-1], MAX_BETA))
 
 
 def steps_of(config: Mapping[str, Any]) -> int:
-    """num_train_timesteps, a whole number of plausible size."""
+    """Return num_train_timesteps, a whole number of plausible size."""
     steps = config["num_train_timesteps"]
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
         raise UnsupportedModelError(
@@ -131,7 +131,7 @@ def _trained(betas: Any) -> Array:
 
 
 def zero_terminal_snr(process: ForwardProcess) -> ForwardProcess:
-    """Lin et al. (2024), Algorithm 1: sqrt(alpha_bar) shifted to end at 0 and scaled to start where it did."""
+    """Apply Lin et al. (2024), Algorithm 1: shift sqrt(alpha_bar) to end at 0, and scale it to start where it did."""
     first, last = process.f[1], process.f[-1]
     f = np.concatenate([[1.0], (process.f[1:] - last) * (first / (first - last))])
     f[-1] = 0.0
@@ -159,12 +159,12 @@ def _refuse(name: str, config: Mapping[str, Any]) -> None:
         )
     if "FlowMatch" in name:
         raise UnsupportedModelError(
-            f"{name} belongs to a flow-matching model, and this pipeline is none. Put the scheduler of its training into it."
+            f"{name} belongs to a flow-matching model, but this pipeline is none. Put the scheduler of its training into it."
         )
     if config.get("use_flow_sigmas"):
         raise UnsupportedModelError(
-            f"{name} has use_flow_sigmas=True, a flow-matching model behind a DDPM-type sampler. Replace the scheduler "
-            "by a FlowMatchEulerDiscreteScheduler with shift = flow_shift, which is read exactly."
+            f"{name} has use_flow_sigmas=True, a flow-matching model with a DDPM-type sampler. Replace the scheduler "
+            "with a FlowMatchEulerDiscreteScheduler with shift = flow_shift, which is read exactly."
         )
     if "num_train_timesteps" not in config or ("beta_schedule" not in config and config.get("trained_betas") is None):
         raise UnsupportedModelError(
@@ -175,8 +175,8 @@ def _refuse(name: str, config: Mapping[str, Any]) -> None:
     if config.get("thresholding"):
         raise UnsupportedModelError(
             "The scheduler has thresholding=True: dynamic thresholding rescales each image by its own percentile, which "
-            "is not part of any reverse process here. Score the model without it by overrides={'thresholding': False}; "
-            "clip_sample then decides."
+            "is not part of any reverse process here. Score the model without it, with overrides={'thresholding': False}; "
+            "clip_sample then applies."
         )
     if config.get("timestep_type", "discrete") != "discrete":
         raise UnsupportedModelError(
@@ -189,8 +189,8 @@ def _predicts(config: Mapping[str, Any]) -> Predicts:
     prediction = config.get("prediction_type", "epsilon")
     if not isinstance(prediction, str) or prediction not in PREDICTS:
         raise UnsupportedModelError(
-            f"prediction_type {prediction!r:.80} is not known; 'epsilon', 'sample' and 'v_prediction' are. If the config is "
-            "wrong, say what the network predicts by overrides={'prediction_type': …}."
+            f"prediction_type must be 'epsilon', 'sample' or 'v_prediction', not {prediction!r:.80}. If the config is "
+            "wrong, correct it with overrides={'prediction_type': …}."
         )
     return PREDICTS[prediction]
 
@@ -205,7 +205,7 @@ def _process(config: Mapping[str, Any], predicts: Predicts) -> tuple[ForwardProc
             raise UnsupportedModelError(
                 "rescale_betas_zero_snr=True ends in pure noise (alpha_bar = 0), where a network that predicts epsilon "
                 "says nothing about clean data: x0_hat divides by zero. Such a model is trained with v_prediction or "
-                "sample; if the config is wrong, say so by overrides={'prediction_type': 'v_prediction'} or "
+                "sample; if the config is wrong, correct it with overrides={'prediction_type': 'v_prediction'} or "
                 "overrides={'rescale_betas_zero_snr': False}."
             )
         process = zero_terminal_snr(process)
@@ -214,7 +214,7 @@ def _process(config: Mapping[str, Any], predicts: Predicts) -> tuple[ForwardProc
 
 
 _PROCESS_NAMES = {"squaredcos_cap_v2": "cosine"}
-# What diffusers calls the variances of a model; its word for a learned one is ours.
+# Names of a model's variances in diffusers; the learned one has the same name here.
 VARIANCE_TYPES: dict[ModelVariance, str] = {
     options.POSTERIOR: "fixed_small",
     options.UPPER: "fixed_large",
@@ -231,31 +231,31 @@ def _variance(config: Mapping[str, Any]) -> tuple[ModelVariance | None, str]:
         case "fixed_small_log":
             return (
                 options.POSTERIOR,
-                "variance fixed_small_log = posterior (the same variance, kept as a logarithm there)",
+                "variance fixed_small_log = posterior (the same variance, stored as its logarithm)",
             )
         case "fixed_large":
             return options.UPPER, "variance fixed_large = upper"
         case "fixed_large_log":
             return (
                 options.UPPER,
-                "variance fixed_large_log = upper, which is what it means; in diffusers itself it gives NaN",
+                "variance fixed_large_log = upper, its intended meaning; diffusers itself returns NaN for it",
             )
         case options.LEARNED_RANGE:
             return options.LEARNED_RANGE, "variance learned_range"
         case "learned":
             raise UnsupportedModelError(
                 "variance_type 'learned' means a variance in diffusers and a log-variance in OpenAI's code, and the config "
-                "does not say which was trained. Say what to use by variance='posterior' or 'upper' (the learned half is "
-                "then dropped), or by overrides={'variance_type': 'learned_range'} if that is what it is."
+                "does not say which was trained. Choose variance='posterior' or 'upper' (the learned half is then dropped), "
+                "or overrides={'variance_type': 'learned_range'} if the model was trained with it."
             )
         case other:
             raise UnsupportedModelError(
-                f"variance_type {other!r:.80} is not known; fixed_small(_log), fixed_large(_log) and learned_range are. Say "
-                "what to use by variance='posterior', 'upper' or 'learned_range'."
+                f"variance_type {other!r:.80} is not known; fixed_small(_log), fixed_large(_log) and learned_range are. "
+                "Choose variance='posterior', 'upper' or 'learned_range'."
             )
 
 
 def _laplace(t: Array) -> Array:
-    """alpha_bar of diffusers' "laplace" schedule: sqrt(snr/(1 + snr)), ln snr = −½ sign(½ − t) ln(1 − 2|½ − t| + 1e-6)."""
+    """Return alpha_bar of the "laplace" schedule: sqrt(snr/(1 + snr)), ln snr = −½ sign(½ − t) ln(1 − 2|½ − t| + 1e-6)."""
     log_snr = -0.5 * np.copysign(1.0, 0.5 - t) * np.log(1.0 - 2.0 * np.abs(0.5 - t) + 1e-6)
     return np.asarray(np.sqrt(1.0 / (1.0 + np.exp(-log_snr))))

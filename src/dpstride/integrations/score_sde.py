@@ -1,7 +1,7 @@
-"""Continuous score networks of the score_sde kind: ``score(x, t)`` is ∇ ln q(x_t), t in (0, 1], for VP, sub-VP or VE.
+"""Continuous score networks as in score_sde: ``score(x, t)`` is ∇ ln q(x_t), t in (0, 1], for VP, sub-VP or VE.
 
-A score is a noise estimate in other units, ε = −g score, so it is wrapped and predicts eps. ``score`` is what that
-project's ``mutils.get_score_fn(sde, model, continuous=True)`` returns.
+A score is a noise estimate in other units, ε = −g score, so it is wrapped and predicts eps. ``score`` is returned by that
+project's ``mutils.get_score_fn(sde, model, continuous=True)``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def load_score_sde(
     data_range: object = "uint8",
     **denoiser_options: Any,
 ) -> LoadedModel:
-    """A denoiser from a continuous score function; the parameters are those of the SDE it was trained with.
+    """Make a denoiser from a continuous score function; the parameters are those of the SDE it was trained with.
 
-    Models trained on data in [0, 1] (score_sde's ``centered=False``, usual for VE) want ``clip=(0, 1)`` and
+    Models trained on data in [0, 1] (score_sde's ``centered=False``, usual for VE) need ``clip=(0, 1)`` and
     ``data_range=("levels", 256, 0.0, 1.0)``. ``denoiser_options`` (clip, shape, device, …) go to `Denoiser`.
     """
     match sde:
@@ -66,7 +66,7 @@ class ScoreOfTime:
         self.score, self.beta_min, self.beta_max, self.subvp = score, beta_min, beta_max, subvp
 
     def __call__(self, x: Tensor, time: Tensor) -> Tensor:
-        """The noise estimate."""
+        """Return the noise estimate."""
         t = time.double()
         one_minus_f2 = -torch.expm1(-(self.beta_min * t + 0.5 * (self.beta_max - self.beta_min) * t**2))
         g = one_minus_f2 if self.subvp else one_minus_f2.sqrt()
@@ -80,7 +80,7 @@ class ScoreOfSigma:
         self.score, self.sigma_min, self.sigma_max = score, sigma_min, sigma_max
 
     def __call__(self, x: Tensor, time: Tensor) -> Tensor:
-        """The noise estimate at noise level ``time``."""
+        """Return the noise estimate at noise level ``time``."""
         t = (time.double() / self.sigma_min).log() / math.log(self.sigma_max / self.sigma_min)
         return -_per_sample(time, x) * self.score(x, t.to(time.dtype))
 

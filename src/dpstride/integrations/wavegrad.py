@@ -1,8 +1,8 @@
-"""Noise-level-conditioned vocoders of the WaveGrad kind: ``model(audio, spectrogram, noise_level)`` predicts the noise.
+"""Noise-level-conditioned vocoders such as WaveGrad: ``model(audio, spectrogram, noise_level)`` predicts the noise.
 
-The noise level is sqrt(alpha_bar) = f, continuous in training, so such a model may leave its training grid, and the paper
-says so of WaveGrad. The grid is therefore kept as sigma = g/f, from which the level follows on any grid. Audio is 1-D
-data with a plain density.
+The noise level is sqrt(alpha_bar) = f, continuous in training, so such a model can be used off its training grid, as the
+paper states for WaveGrad. The grid is therefore stored as sigma = g/f, from which the level follows on any grid. Audio is
+1-D data with a plain density.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def load_wavegrad(
     clip: tuple[float, float] | None = None,
     **denoiser_options: Any,
 ) -> LoadedModel:
-    """A denoiser from a WaveGrad model; data is (audio [N, samples], spectrograms [N, …]).
+    """Make a denoiser from a WaveGrad model; data are (audio [N, samples], spectrograms [N, …]).
 
-    ``call(model, audio, spectrogram, noise_level)`` says how to call a model with another order of arguments; without it,
-    ``model(audio, spectrogram, noise_level)`` as lmnt-com/wavegrad does. A channel dimension of 1 in its output is dropped.
+    ``call(model, audio, spectrogram, noise_level)`` calls a model with another order of arguments; the default is
+    ``model(audio, spectrogram, noise_level)`` as in lmnt-com/wavegrad. A channel dimension of 1 in its output is dropped.
     ``denoiser_options`` (shape, device, …) go to `Denoiser`.
     """
     discrete = ForwardProcess.from_betas(betas)
@@ -57,7 +57,7 @@ def load_wavegrad(
             f"noise-level-conditioned: the network is fed sqrt(alpha_bar), on a grid of {process.T} training steps; any "
             "other grid is allowed (Denoiser.on_grid), its times are sigma = g/f",
             "WaveGrad's own sampler clamps the audio to [-1, 1] after every step, which no reverse process does; here "
-            "x0_hat is clipped if you say so, and x_t never is",
+            "x0_hat is clipped if you give clip, and x_t never is",
         ),
         data_range="continuous",
         conditioning="a spectrogram per sample",
@@ -65,13 +65,13 @@ def load_wavegrad(
 
 
 class NoiseLevelNetwork:
-    """``network(x, sigma, spectrogram)`` by way of the noise level 1/sqrt(1 + sigma²)."""
+    """``network(x, sigma, spectrogram)`` of a model that takes the noise level 1/sqrt(1 + sigma²)."""
 
     def __init__(self, model: Callable[..., Tensor], call: Callable[..., Tensor] | None) -> None:
         self.model, self.call = model, call
 
     def __call__(self, x: Tensor, time: Tensor, spectrogram: Tensor | None = None) -> Tensor:
-        """The noise estimate, in the shape of x."""
+        """Return the noise estimate, in the shape of x."""
         level = (1.0 + time.double().square()).rsqrt().to(time.dtype)
         condition = () if spectrogram is None else (spectrogram,)
         output = self.model(x, *condition, level) if self.call is None else self.call(self.model, x, *condition, level)

@@ -1,4 +1,4 @@
-"""Stage 0. Zip archives (.npz, .pt): what they declare is checked before anything is unpacked.
+"""Stage 0. Zip archives (.npz, .pt): declared sizes are checked before anything is unpacked.
 
 Members are looked up by name inside the archive and read into memory; nothing is ever written under a member's name.
 """
@@ -29,7 +29,7 @@ BROKEN = (
 
 
 class Archive:
-    """An open zip file whose members have different names, known compression, and together no excessive size."""
+    """An open zip file whose members have unique names, known compression and no excessive total size."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path, self.archive = path, archive
@@ -38,13 +38,15 @@ class Archive:
             if member.filename in self.sizes:
                 raise UnreadableFileError(f"{path}: holds {member.filename!r:.80} twice. Write it again.")
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 0x1:
-                raise UnreadableFileError(f"{path}: {member.filename!r:.80} is encrypted or packed in an unusual way.")
+                raise UnreadableFileError(
+                    f"{path}: {member.filename!r:.80} is encrypted or packed in an unusual way. Save it again."
+                )
             self.sizes[member.filename] = member.file_size
         packed = path.stat().st_size
         check_unpacked(path, sum(self.sizes.values()), packed, "Save it uncompressed (np.savez, np.save, torch.save).")
 
     def read(self, name: str) -> bytearray:
-        """All bytes of a member, whose checksum they have."""
+        """Return all bytes of a member, with its checksum verified."""
         content = bytearray(self.sizes[name])
         view = memoryview(content)
         with self.archive.open(name) as file:
@@ -61,7 +63,7 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """``path`` as an `Archive`; anything wrong with it, now or while reading, is an `UnreadableFileError`."""
+    """Open ``path`` as an `Archive`; any defect, on opening or while reading, raises `UnreadableFileError`."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield Archive(path, archive)
@@ -84,4 +86,4 @@ def check_one_directory(path: Path, archive: Archive) -> None:
     if start == 0xFFFFFFFF and tail[:4] == _END_64:
         start = int.from_bytes(tail[48:56], "little")
     if end[:4] != _END or end[20:] != b"\0\0" or start != archive.archive.start_dir:
-        raise UnreadableFileError(f"{path}: has bytes before or after the archive that it is. Save it again.")
+        raise UnreadableFileError(f"{path}: has bytes before or after the archive. Save it again.")

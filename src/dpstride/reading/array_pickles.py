@@ -1,7 +1,7 @@
 """Stage 0. Pickles of numpy arrays, numbers and text, as Python 2 and 3 write them, read without unpickling.
 
-CIFAR's "Python version" is published so: protocol 2 of Python 2, whose strings are bytes of no known encoding. Files that
-were loaded and dumped again have protocols 2 to 5, and numpy's functions by their names before and after numpy 2.
+CIFAR's "Python version" is published in this form: protocol 2 of Python 2, whose strings are bytes of unknown encoding.
+Files that were loaded and dumped again use protocols 2 to 5, and the names of numpy's functions before or after numpy 2.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ def read_array_pickle(path: str | os.PathLike[str], remedy: str) -> Any:
 
 
 class _Type:
-    """A dtype of whole numbers: kind and size, and a byte order that is set after it is made."""
+    """A dtype of whole numbers: kind and size, and a byte order that is set after creation."""
 
     def __init__(self, code: str) -> None:
         self.code, self.order = code, "="
 
 
 class _Array:
-    """An array whose shape, type and numbers are set after it is made."""
+    """An array whose shape, type and numbers are set after creation."""
 
     values: npt.NDArray[Any] | None = None
 
 
 class _ArrayReader(PickleReader):
-    """Dicts, lists, numbers, text and arrays of whole numbers."""
+    """A reader of dicts, lists, numbers, text and arrays of whole numbers."""
 
     kind, names, protocols, keys = "pickle of arrays", NAMES, {2, 3, 4, 5}, (str, bytes, int)
     unfinished = (Name, _Type)
-    encoded = 0  # bytes made of text so far
+    encoded = 0  # bytes encoded from text so far
 
     def step(self, opcode: str, argument: Any) -> None:
-        """Follow one instruction; those of later protocols, and Python 2's strings, besides the usual ones."""
+        """Follow one instruction, also of later protocols and for strings of Python 2."""
         match opcode:
             case "FRAME":
                 pass
@@ -78,9 +78,9 @@ class _ArrayReader(PickleReader):
                 super().step(opcode, argument)
 
     def call(self, function: str, arguments: tuple[Any, ...]) -> Any:
-        """Bytes, a dtype, or an array."""
+        """Return bytes, a dtype, or an array."""
         match function.split(" ")[-1], arguments:
-            case "encode", (str() as text, "latin1"):  # how Python 3 writes bytes in protocol 2
+            case "encode", (str() as text, "latin1"):  # Python 3 writes bytes in protocol 2 like this
                 return self._encoded(text)
             case "bytes", ():
                 return b""
@@ -95,7 +95,7 @@ class _ArrayReader(PickleReader):
         return super().call(function, arguments)
 
     def set_state(self, target: Any, state: Any) -> None:
-        """Byte order of a dtype; shape, dtype, order and numbers of an array."""
+        """Set the byte order of a dtype, or the shape, dtype, order and numbers of an array."""
         match target, state:
             case _Type(), (3, str() | bytes() as order, None, None, None, -1, -1, 0) if _text(order) in "<>|=":
                 target.order = _text(order)
@@ -106,7 +106,7 @@ class _ArrayReader(PickleReader):
                 super().set_state(target, state)
 
     def _encoded(self, text: str) -> bytes:
-        """Text as the bytes that it stands for; each text once, or a small file could fill any memory."""
+        """Encode text as the bytes that it represents, bounded in total, or a small file could fill the memory."""
         self.encoded += len(text)
         self.check(self.encoded <= self.path.stat().st_size, "it unpacks to more bytes than it has")
         return text.encode("latin-1")
@@ -117,7 +117,7 @@ class _ArrayReader(PickleReader):
         dtype = np.dtype(kind.order.replace("|", "=") + kind.code)
         declared = math.prod(shape) * dtype.itemsize
         self.check(
-            declared == len(content), f"an array of shape {shape} has {declared} bytes, but {len(content)} are there"
+            declared == len(content), f"an array of shape {shape} has {declared} bytes, but the file has {len(content)}"
         )
         return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
 
@@ -127,7 +127,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays in place of their descriptions, and keys as text; depth is bounded, and no container is there twice."""
+    """Replace descriptions by arrays, and make keys text; depth is bounded, and no container occurs twice."""
     if isinstance(value, dict):
         return {_text(key) if isinstance(key, bytes) else key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
 """Stage 0. numpy files: .npy, and .npz, a zip of them. Never pickle, never more memory than the file can fill.
 
-numpy itself takes memory for the declared shape before it looks whether the file is that long, so shape and type are
-compared with the file's size here.
+numpy itself allocates memory for the declared shape before it checks the length of the file, so shape and type are compared
+with the file's size here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .archives import open_archive
 from .limits import UnreadableFileError
 from .text import first_line
 
-KINDS = "biufUS"  # bool, whole, unsigned, float, text; complex, dates, records and objects are no data here
+KINDS = "biufUS"  # bool, integer, unsigned, float, text; complex, dates, records and objects are refused
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 def read_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-    """The array of a .npy file."""
+    """Return the array of a .npy file."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -38,7 +38,7 @@ def read_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
 
 
 def read_npz(path: str | os.PathLike[str]) -> Arrays:
-    """The arrays of a .npz file by name."""
+    """Return the arrays of a .npz file by name."""
     path = Path(path)
     arrays: Arrays = {}
     with open_archive(path) as archive:
@@ -63,7 +63,7 @@ def _read_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, np.d
             return np.lib.format.read_array_header_1_0(file)
         if version == (2, 0):
             return np.lib.format.read_array_header_2_0(file)
-    except Exception as error:  # numpy parses a Python literal here, which fails in many ways
+    except Exception as error:  # numpy parses a Python literal here, which can fail in many ways
         why = first_line(error)
         raise UnreadableFileError(f"{name}: not a readable numpy file ({why}). Save it again with np.save.") from error
     raise UnreadableFileError(f"{name}: version {version} of the numpy format is for records only. Save plain arrays.")

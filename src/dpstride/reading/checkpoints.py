@@ -1,10 +1,9 @@
 """Stage 0. Checkpoints of torch.save (.pt, .pth, .bin) read as data, without unpickling them.
 
-Such a file is raw tensors and a pickle that says what they are: a zip of them, or one after the other in files of torch
-before 1.6. A pickle is a program; torch.load's ``weights_only`` runs it with few functions, and has been escaped more
-than once (GHSA-53q9-r3pm-6pq6 up to torch 2.5, GHSA-63cw-57p8-fm3p up to 2.9). Here it is not run at all (`pickles`): it
-gives dicts, lists, tuples, numbers, text and descriptions of tensors, and tensors are filled when all of that is known to
-fit.
+Such a file holds raw tensors and a pickle that describes them: in a zip, or one after the other in files of torch before
+1.6. A pickle is a program; torch.load's ``weights_only`` runs it with few functions, and has been bypassed more than once
+(GHSA-53q9-r3pm-6pq6 up to torch 2.5, GHSA-63cw-57p8-fm3p up to 2.9). Here it is not run at all (`pickles`): it yields dicts,
+lists, tuples, numbers, text and descriptions of tensors, and tensors are filled once all of these are known to fit.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LARGEST = 2**48
 REMEDY = "Save plain tensors, numbers and text, for example torch.save(model.state_dict(), file)."
 OLD_MAGIC = 0x1950A86A20F9469CFC6C  # the first object of a file of torch before 1.6
 OLD_PROTOCOL = 1001
-# Names that a pickle may mention, and what each stands for here; none of them is looked up or called.
+# Names that a pickle may mention, and their meaning here; none of them is looked up or called.
 STORAGES = {
     "torch DoubleStorage": "float64",
     "torch FloatStorage": "float32",
@@ -59,12 +58,12 @@ NAMES = FUNCTIONS | STORAGES.keys() | DTYPES.keys()
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Any:
-    """Read what torch.save wrote: a tensor, or dicts, lists and tuples of tensors, numbers and text; tensors are on the CPU."""
+    """Read a file of torch.save: a tensor, or dicts, lists and tuples of tensors, numbers and text; tensors are on the CPU."""
     return _read(Path(path), fill=True)
 
 
 def check_checkpoint(path: str | os.PathLike[str]) -> int:
-    """Raise unless `read_checkpoint` would read this file as a dict of tensors, and return their number; none is read."""
+    """Return the number of tensors, without reading them; raise unless `read_checkpoint` would return a dict of tensors."""
     loaded = _read(Path(path), fill=False)
     if not isinstance(loaded, dict) or not all(
         isinstance(k, str) and isinstance(v, _Tensor) for k, v in loaded.items()
@@ -97,7 +96,7 @@ def _read_zip(path: Path, archive: Archive, fill: bool) -> Any:
 
 
 def read_members(path: Path, archive: Archive, root: str, builder: _Builder, fill: bool) -> Any:
-    """Build what data.pkl below ``root`` describes, as ``builder`` follows it, with storages from data/."""
+    """Build the object that data.pkl below ``root`` describes, with ``builder`` and storages from data/."""
     order = "little"
     if f"{root}byteorder" in archive.sizes:
         order = archive.read(f"{root}byteorder")[:20].decode("latin-1")
@@ -113,7 +112,7 @@ def read_members(path: Path, archive: Archive, root: str, builder: _Builder, fil
 
 
 def _read_old(path: Path, file: BoundedFile, fill: bool) -> Any:
-    """Five pickles (magic, version, machine, the object, the order of its storages), then the storages' numbers."""
+    """Read five pickles (magic, version, machine, the object, the order of its storages), then the storages' numbers."""
     builder = _Builder(path)
     if builder.run(file) != OLD_MAGIC or builder.run(file) != OLD_PROTOCOL:
         raise UnreadableFileError(f"{path}: not a checkpoint of torch.save. {REMEDY}")
@@ -143,7 +142,7 @@ def _read_old(path: Path, file: BoundedFile, fill: bool) -> Any:
 
 
 def _filled(result: Any, contents: Callable[[_Storage], bytearray]) -> Any:
-    """``result`` with tensors in place of their descriptions; its depth is bounded, and no container is in it twice."""
+    """Return ``result`` with tensors for their descriptions; its depth is bounded, and no container occurs twice."""
     import torch
 
     flat: dict[str, bytearray] = {}
@@ -191,7 +190,7 @@ class _Tensor:
 
 
 class _Builder(PickleReader):
-    """Dicts, lists, numbers and text of torch.save, with descriptions of tensors in place of them."""
+    """A reader of dicts, lists, numbers and text of torch.save, with descriptions in place of tensors."""
 
     kind, names, unfinished = "checkpoint", NAMES, (Name, _Storage)
 
@@ -201,11 +200,11 @@ class _Builder(PickleReader):
         self.total = 0
 
     def set_state(self, target: Any, state: Any) -> None:
-        """Nothing: an OrderedDict has a state dictionary's _metadata as an attribute, which nothing here needs."""
+        """Do nothing: an OrderedDict has a state dictionary's _metadata as an attribute, which is not needed here."""
         self.check(isinstance(target, dict), "it sets attributes of an object")
 
     def persistent(self, description: Any) -> _Storage:
-        """('storage', kind, key, device, count), in old files with a view that has long been unused, None."""
+        """Return the storage of ('storage', kind, key, device, count); old files add a long unused view, None."""
         self.check(isinstance(description, tuple) and len(description) in (5, 6), "it refers to something unknown")
         what, kind, key, _, count = description[:5]
         self.check(
@@ -218,7 +217,7 @@ class _Builder(PickleReader):
         return storage
 
     def call(self, function: str, arguments: tuple[Any, ...]) -> Any:
-        """A tensor's description, a size or an empty dict."""
+        """Return a tensor's description, a size or an empty dict."""
         match function, arguments:
             case "collections OrderedDict", ():
                 return {}
@@ -246,7 +245,7 @@ class _Builder(PickleReader):
         return super().call(function, arguments)
 
     def _tensor(self, storage: _Storage, dtype: str, offset: Any, size: Any, stride: Any) -> _Tensor:
-        """A tensor within its storage; one that repeats elements (an expanded one) is refused, being larger than its file."""
+        """Return a tensor within its storage; one with repeated (expanded) elements is refused, as larger than its file."""
         shaped = _whole(offset) and _lengths(size) and _lengths(stride) and len(size) == len(stride) <= MOST_AXES
         self.check(shaped, "a tensor's shape is not made of whole numbers")
         elements, count = storage.bytes // _itemsize(dtype), math.prod(size)

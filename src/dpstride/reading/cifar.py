@@ -1,4 +1,4 @@
-"""Stage 0. CIFAR-10 and CIFAR-100 as they are published: the binary files and the Python batches, and folders of them.
+"""Stage 0. CIFAR-10 and CIFAR-100 as published: the binary files and the Python batches, and folders of them.
 
 A row of a binary file is the label (CIFAR-100: the coarse label, then the fine one) and an image of 32 × 32 pixels as its
 red, green and blue planes. A Python batch is a pickle of a dict: ``data`` has the same planes [N, 3072], ``labels`` (CIFAR-100:
@@ -27,7 +27,7 @@ Labelled = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 def read_cifar(path: str | os.PathLike[str]) -> Labelled:
-    """Images uint8 [N, 3, 32, 32] and labels [N] of a binary file (.bin), else of a Python batch."""
+    """Return images uint8 [N, 3, 32, 32] and labels [N] of a binary file (.bin) or a Python batch."""
     path = Path(path)
     images, labels, classes = _read_binary(path) if path.suffix.lower() == ".bin" else _read_batch(path)
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
@@ -39,9 +39,9 @@ def read_cifar(path: str | os.PathLike[str]) -> Labelled:
 
 
 def cifar_files(folder: Path) -> tuple[list[Path], str]:
-    """The files of a folder's training half (of its test half where that is all it has), and which half they are.
+    """Return the files of a folder's training set (of its test set if it has no other), and which set they are.
 
-    No files where the folder does not hold CIFAR.
+    No files if the folder does not hold CIFAR.
     """
     names = {path.name for path in folder.iterdir() if path.is_file()}
     training, test = (sorted(filter(pattern.fullmatch, names), key=_number) for pattern in (TRAINING, TEST))
@@ -62,7 +62,7 @@ def cifar_files(folder: Path) -> tuple[list[Path], str]:
 
 
 def is_batch(path: Path) -> bool:
-    """True of a file that begins as a pickle does and has no other ending."""
+    """Return whether a file begins like a pickle and has a pickle's suffix or none."""
     if path.suffix.lower() not in ("", ".pkl", ".pickle"):
         return False
     with path.open("rb") as file:
@@ -84,7 +84,7 @@ def _read_binary(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int6
     content = np.fromfile(path, dtype=np.uint8, count=size)
     rows = content.reshape(-1, hundred) if size % ten else content.reshape(-1, ten)
     if not size % ten and not size % hundred and rows[:, 0].max() >= CLASSES["labels"]:
-        rows = content.reshape(-1, hundred)  # as long as whole rows of either
+        rows = content.reshape(-1, hundred)  # the length fits both, the labels only CIFAR-100
     if rows.shape[1] == hundred and (worst := int(rows[:, 0].max())) >= COARSE:
         raise UnreadableFileError(
             f"{path}: a coarse label is {worst}, but those of CIFAR-100 are 0 to {COARSE - 1}. {REMEDY}"
@@ -98,7 +98,7 @@ def _read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64
     key = next((key for key in CLASSES if isinstance(batch, dict) and key in batch), None)
     if key is None or not isinstance(images := batch.get("data"), np.ndarray):
         held = ", ".join(map(repr, batch))[:80] if isinstance(batch, dict) else f"a {type(batch).__name__}"
-        raise UnreadableFileError(f"{path}: holds {held}, not the data and labels of a batch of CIFAR. {REMEDY}")
+        raise UnreadableFileError(f"{path}: holds {held}, not the data and labels of a CIFAR batch. {REMEDY}")
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != PIXELS or not len(images):
         raise UnreadableFileError(
             f"{path}: its data are {images.dtype} {images.shape}, not uint8 [N, {PIXELS}]: an image's red, green and blue "

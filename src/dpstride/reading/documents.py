@@ -1,7 +1,7 @@
-"""Stage 0. JSON files: strict, shallow and of bounded numbers, so that what reads them meets no surprise.
+"""Stage 0. JSON files: strict, shallow and with bounded numbers, so that their readers meet no surprises.
 
-Python's parser takes NaN, repeated names, integers of any length and nesting up to its recursion limit. None of these is
-in a file that this package, diffusers or transformers writes, and each breaks a reader further on.
+Python's parser accepts NaN, repeated names, integers of any length and nesting up to its recursion limit. None of these
+occurs in files that this package, diffusers or transformers writes, and each breaks a reader later on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A JSON file that holds an object (names and values)."""
+    """Read a JSON file that holds an object (names and values)."""
     document = read_json(path)
     if not isinstance(document, dict):
         raise UnreadableFileError(f"{path}: holds a JSON {type(document).__name__}, not an object. Write it again.")
@@ -49,10 +49,10 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def document_of(path: str | os.PathLike[str], kind: str, what: str, remedy: str = "") -> Iterator[dict[str, Any]]:
-    """Read a JSON file of the format ``kind``, and hand on what it holds besides that name.
+    """Read a JSON file of the format ``kind``, and yield its contents without the format.
 
-    A file of another format, and whatever the block does not find as it must be, raises `UnreadableFileError`: it is not
-    ``what`` it should be.
+    A file of another format, and errors in the block about its contents, raise `UnreadableFileError`: it is not ``what``
+    it should be.
     """
     document = read_json_object(path)
     try:
@@ -71,13 +71,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the name {name!r:.80} is there twice")
+            raise ValueError(f"the name {name!r:.80} occurs twice")
         found[name] = value
     return found
 
 
 def _check(document: Any) -> None:
-    """Depth and size of numbers, without recursion."""
+    """Check the depth and the size of numbers, without recursion."""
     level, depth = [document], 0
     while level:
         depth += 1

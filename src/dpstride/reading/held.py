@@ -1,4 +1,4 @@
-"""Stage 0. A file that lies inside another one: its bytes, and a name for messages. Readers open it as they open a path."""
+"""Stage 0. A file inside another one: its bytes, and a name for messages. Readers open it like a path."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class HeldFile:
     content: bytes = field(repr=False)
 
     def open(self, mode: str = "rb") -> io.BytesIO:
-        """The bytes from their beginning."""
+        """Return a stream of the bytes from the beginning."""
         assert mode == "rb"
         return io.BytesIO(self.content)
 
     def stat(self) -> SimpleNamespace:
-        """The size, as st_size."""
+        """Return the size, as st_size."""
         return SimpleNamespace(st_size=len(self.content))
 
     def __str__(self) -> str:

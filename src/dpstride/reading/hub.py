@@ -1,8 +1,8 @@
-"""Stage 0. Data sets of the Hugging Face hub, or local copies of them, streamed by the package ``datasets``.
+"""Stage 0. Datasets on the Hugging Face hub, or local copies of them, streamed by the package ``datasets``.
 
 ``hub:OWNER/NAME,split=test,column=image,first=1000``: options follow commas, so that no shell needs quotes. ``datasets`` finds
-the files and reads their tables; images are handed over as bytes and decoded by our own reader, once and by its rules. No
-code of a data set is run (``datasets`` has not done that since version 4), and nothing is unpickled.
+the files and reads their tables; images arrive as bytes and are decoded by our own reader, once and by its rules. No code of
+a dataset is run (``datasets`` has not done that since version 4), and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .images import measure_image, read_image, stack_images
 from .limits import UNPACKED_BYTES, UnreadableFileError, check_unpacked
 from .text import printable
 
-MOST_BYTES = 2**30  # of values, where nobody said how many examples are wanted
-LEAST_BYTES = 256  # that a value takes, however small
-ROWS = 16  # of Parquet that are unpacked at once, where `datasets` would take a whole group of rows
-FORMS = ("parquet", "arrow", "json", "csv", "imagefolder")  # those of web data sets may hold pickles of torch
+MOST_BYTES = 2**30  # of values, if the number of examples is not given
+LEAST_BYTES = 256  # counted for a value, however small
+ROWS = 16  # of Parquet unpacked at once; `datasets` would unpack a whole row group
+FORMS = ("parquet", "arrow", "json", "csv", "imagefolder")  # webdataset may hold pickles of torch
 IMAGE, ARRAY, LABEL, TEXT = "image", "array", "class label", "text"
 
 
 @dataclass(frozen=True)
 class HubData:
-    """Values as read: images uint8 [N, C, H, W] or arrays [N, …]; class labels int64 [N] and texts where asked for."""
+    """Values as read: images uint8 [N, C, H, W] or arrays [N, …]; class labels int64 [N] and texts if asked for."""
 
     values: npt.NDArray[Any]
     labels: npt.NDArray[np.int64] | None
@@ -41,12 +41,12 @@ class HubData:
 
 
 def read_hub(text: str, *, labels: bool = False) -> HubData:
-    """All examples of a split in their stored order, or the first ones where ``first`` says how many."""
+    """Read all examples of a split in their stored order, or the first ones if ``first`` is given."""
     source = HubSource.parse(text)
     datasets = require("datasets", f"{source}: this needs the package datasets", "datasets")
     stream, stored = _open(datasets, source)
     if stream.features is None:  # of CSV
-        raise ValueError(f"{source}: its files do not say what the columns hold. Save them as Parquet.")
+        raise ValueError(f"{source}: its files do not declare the types of columns. Save them as Parquet.")
     kinds = {name: _kind(datasets, feature) for name, feature in stream.features.items()}
     pictures = IMAGE if IMAGE in kinds.values() else ARRAY
     column = _chosen(source, "column", kinds, pictures, allowed=(IMAGE, ARRAY), words="images or arrays")
@@ -88,7 +88,7 @@ def read_hub(text: str, *, labels: bool = False) -> HubData:
         if prompt is not None:
             texts.append(_text(row[prompt], name, prompt))
     if not values:
-        raise ValueError(f"{source}: the split holds no example.")
+        raise ValueError(f"{source}: the split holds no example. Choose another split.")
     if source.first is not None and len(values) < source.first:
         raise ValueError(f"{source}: the split holds only {len(values):,} examples. Ask for fewer (first=N).")
     return HubData(
@@ -99,12 +99,12 @@ def read_hub(text: str, *, labels: bool = False) -> HubData:
 
 
 def _open(datasets: Any, source: HubSource) -> tuple[Any, StoredFiles]:
-    """The split as a stream, and its files."""
+    """Return the split as a stream, and its files."""
     place = str(source.folder) if source.local else source.place
     try:
         builder = datasets.load_dataset_builder(place, source.config, revision=source.revision)
         if (form := type(builder).__module__.rpartition(".")[2]) not in FORMS:
-            alone = f" A folder of images, captions too, is read by its path alone: {source.place}."
+            alone = f" Give a folder of images, also with captions, by its path alone: {source.place}."
             folder = alone if source.local else ""
             raise UnreadableFileError(
                 f"{source}: files of the kind {form!r} are not read. Save them as Parquet.{folder}"
@@ -116,30 +116,30 @@ def _open(datasets: Any, source: HubSource) -> tuple[Any, StoredFiles]:
         splits = builder.as_streaming_dataset()
     except UnreadableFileError:
         raise
-    except Exception as error:  # of many kinds: no network, no such data set or config, gated, of no known form
+    except Exception as error:  # many kinds: no network, no such dataset or config, gated, unknown format
         remedy = "" if source.local else " If the hub cannot be reached, give a local copy, hub:./FOLDER."
         if "config" in str(error).lower():
             remedy = " Name one with config=NAME."
         raise ValueError(f"{source}: cannot be opened ({_line(error)}).{remedy}") from error
     names = list(map(str, splits))
     if source.split is None and len(names) > 1:
-        raise ValueError(f"{source}: say which split, with split=NAME: {', '.join(names)[:400]}.")
+        raise ValueError(f"{source}: choose a split with split=NAME: {', '.join(names)[:400]}.")
     split = names[0] if source.split is None else source.split
     if split not in names:
         raise ValueError(
             f"{source}: there is no split {split!r}.{hint(split, names)} It has {', '.join(names)[:400]}. For a part of "
-            "a split say first=N."
+            "a split, add first=N."
         )
     return splits[split], StoredFiles(files.get(split, ()))
 
 
 def _check_own(source: HubSource, files: list[str]) -> None:
-    """Raise where the card of a data set, or a link in it, names a file of another place."""
+    """Raise if the card of a dataset, or a link in it, names a file elsewhere."""
     for file in files:
         if not source.holds(file):
             raise UnreadableFileError(
-                f"{source}: it names {printable(file, 200)}, which lies outside of it and is not read. Copy what belongs "
-                "to the data set into it."
+                f"{source}: it names {printable(file, 200)}, which lies outside of it and is not read. Copy the file into "
+                "the dataset."
             )
 
 
@@ -157,7 +157,7 @@ def _rows(stream: Any, source: HubSource) -> Iterator[dict[str, Any]]:
 
 
 def _kind(datasets: Any, feature: Any) -> str:
-    """The kind of a column: image, array, class label, text, number, or the name of what is of no use here."""
+    """Return the kind of a column: image, array, class label, text, number, or the name of a type that is not used."""
     leaf = _leaf(feature)
     numeric = not isinstance(leaf, datasets.ClassLabel) and _is_number(getattr(leaf, "dtype", None))
     match feature:
@@ -186,7 +186,7 @@ def _is_number(dtype: Any) -> bool:
 def _chosen(
     source: HubSource, option: str, kinds: dict[str, str], kind: str, *, allowed: tuple[str, ...], words: str
 ) -> str:
-    """The column that an option names, of one of the ``allowed`` kinds, in ``words``; else the only one of a kind."""
+    """Return the column that an option names, of one of the ``allowed`` kinds (``words``), or the only one of ``kind``."""
     named: str | None = getattr(source, option)
     if named is not None:
         if named not in kinds:
@@ -206,14 +206,14 @@ def _listed(kinds: dict[str, str]) -> str:
 
 
 def _image_file(image: dict[str, Any], source: HubSource, stored: StoredFiles, name: str) -> HeldFile:
-    """The file of an image, which is in the table itself or beside it."""
+    """Return the file of an image, which is in the table itself or next to it."""
     if image.get("bytes") is not None:
         return HeldFile(name, image["bytes"])
     import fsspec
 
     url = image.get("path") or ""
     if not source.holds(url):
-        raise UnreadableFileError(f"{name}: its image {url!r:.200} is not a file of the data set.")
+        raise UnreadableFileError(f"{name}: its image {url!r:.200} is not a file of the dataset.")
     stored.add(url)
     try:
         with fsspec.open(url, "rb") as file:
@@ -247,8 +247,8 @@ def _check_size(source: HubSource, size: int, counted: int | None) -> None:
     if size > MOST_BYTES:
         every = f"its {counted:,} examples" if counted else "its examples"
         raise ValueError(
-            f"{source}: {every} have more than {MOST_BYTES:,} bytes. Say how many of the first to read, with first=N; if "
-            "they are stored by class, the first ones are not like all of them."
+            f"{source}: {every} have more than {MOST_BYTES:,} bytes. Read only the first ones with first=N; if examples "
+            "are stored by class, the first ones do not represent all."
         )
 
 
@@ -267,5 +267,5 @@ def _text(value: Any, name: str, column: str) -> str:
 
 
 def _line(error: Exception) -> str:
-    """An error of others on one line."""
+    """Return a foreign error on one line."""
     return printable(" ".join(str(error).split()) or type(error).__name__, 300)

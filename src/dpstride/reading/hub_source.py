@@ -1,4 +1,4 @@
-"""Stage 0. Names of data sets of the Hugging Face hub: which data set, which part of it, and which files are its own."""
+"""Stage 0. Names of datasets on the Hugging Face hub: which dataset, which part of it, and which files belong to it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .hints import hint, path_hint
 from .text import printable
 
 HUB = "hub:"
-FORM = "A data set of the Hugging Face hub is hub:OWNER/NAME, a local copy of one hub:./FOLDER."
+FORM = "Name a dataset on the Hugging Face hub as hub:OWNER/NAME, a local copy as hub:./FOLDER."
 PACKED = re.compile(r"(zip|gzip|bz2|xz|lz4|zstd)://")
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """A data set as it is named: where it is, and its options."""
+    """The name of a dataset: its place and its options."""
 
     place: str
     config: str | None = None
@@ -40,24 +40,26 @@ class HubSource:
         for name, _, value in (part.partition("=") for part in parts):
             if name not in known:
                 raise ValueError(
-                    f"{printable(text)}: there is no option {name!r:.40}.{hint(name, known)} There are {', '.join(known)}."
+                    f"{printable(text)}: there is no option {name!r:.40}.{hint(name, known)} Options are {', '.join(known)}."
                 )
             if name in options or not value:
                 raise ValueError(f"{printable(text)}: {name} needs one value, as in {name}=VALUE.")
             options[name] = value
         if (first := options.get("first")) is not None:
             if not (first.isascii() and first.isdecimal() and int(first) > 0):
-                raise ValueError(f"{printable(text)}: first is a number of examples, at least 1, not {first!r:.40}.")
+                raise ValueError(
+                    f"{printable(text)}: first must be a number of examples, at least 1, not {first!r:.40}."
+                )
             options["first"] = int(first)
         source = cls(place, **options)
         if source.local and "revision" in options:
             raise ValueError(
-                f"{printable(text)}: revision is of data sets on the hub, and this is a folder. Leave it out."
+                f"{printable(text)}: revision is for datasets on the hub, but this is a folder. Leave it out."
             )
         if place.startswith((".", "/", "~")) and not source.local:
             raise ValueError(f"{printable(text)}: {place!r:.200} is not a folder.{path_hint(Path(place).expanduser())}")
         if not source.local and not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
-            raise ValueError(f"{printable(text)}: {place!r:.200} is not the id of a data set. {FORM}")
+            raise ValueError(f"{printable(text)}: {place!r:.200} is not the id of a dataset. {FORM}")
         return source
 
     def __str__(self) -> str:
@@ -72,11 +74,11 @@ class HubSource:
 
     @property
     def local(self) -> bool:
-        """True of a local copy."""
+        """Whether this is a local copy."""
         return self.folder.is_dir()
 
     def holds(self, url: str) -> bool:
-        """True of a file of this data set, or in a packed one; its tables and its card may name any file whatever."""
+        """Return whether a file, or the archive it is in, belongs to this dataset; its tables and card may name any file."""
         *hops, outer = url.split("::")
         if not all(PACKED.match(hop) for hop in hops):
             return False
@@ -86,17 +88,17 @@ class HubSource:
 
 
 def is_hub(text: str) -> bool:
-    """True of ``hub:`` with a path or an id behind it; ``hub:function`` is a function in a user's own hub.py."""
+    """Return whether ``text`` is ``hub:`` with a path or an id; ``hub:function`` is a function in a user's own hub.py."""
     return text.startswith(HUB) and "/" in text
 
 
 def first_of(text: str, count: int) -> str:
-    """Name the first ``count`` examples of a data set of the hub, so that no more are read; other names stay as they are."""
+    """Limit the name of a dataset on the hub to the first ``count`` examples; other names are returned unchanged."""
     return f"{text},first={count}" if is_hub(text) and HubSource.parse(text).first is None else text
 
 
 def lies_in(path: str | os.PathLike[str], folder: Path) -> bool:
-    """True of a path that ends in ``folder``, links followed, or in the hub's cache of which the folder is a part."""
+    """Return whether a path leads into ``folder``, links followed, or into the hub's cache that the folder is part of."""
     real, home = Path(path).resolve(), folder.resolve()
     places = [home]
     if home.parent.name == "snapshots":  # cache/models--owner--name/snapshots/commit, and files in either blobs
@@ -105,7 +107,7 @@ def lies_in(path: str | os.PathLike[str], folder: Path) -> bool:
 
 
 class StoredFiles:
-    """Files that values were read from, each counted once; what is said in them of their sizes is not asked."""
+    """Files that values were read from, each counted once; sizes declared in them are not trusted."""
 
     def __init__(self, urls: Iterable[str]) -> None:
         self._seen: set[str] = set()
@@ -115,7 +117,7 @@ class StoredFiles:
             self.add(url)
 
     def add(self, url: str) -> None:
-        """Count the file of ``url``, or the packed one that it is in."""
+        """Count the file of ``url``, or the archive it is in."""
         outer = url.rpartition("::")[2]
         if outer not in self._seen:
             self._seen.add(outer)
@@ -123,7 +125,7 @@ class StoredFiles:
 
     @property
     def size(self) -> int:
-        """Bytes of all files as they are stored, which are asked for when they are first needed."""
+        """Bytes of all files as stored, looked up when first needed."""
         from fsspec.core import url_to_fs
 
         while self._new:

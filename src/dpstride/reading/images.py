@@ -1,8 +1,8 @@
-"""Stage 0. Image files as arrays of 8 bits: known formats only, and no more pixels than the file can honestly hold.
+"""Stage 0. Image files as arrays of 8 bits: known formats only, and a bounded number of pixels.
 
-Pillow guesses the format from the content, whatever the name says, and some formats run other programs (EPS) or expand
-without bound, so the formats are listed and the size is checked before a pixel is decoded. It also cuts 16 bits to 8, takes the
-first of several frames and drops transparency without a word: `image_rules` refuses what would be changed so.
+Pillow guesses the format from the content, whatever the name, and some formats run other programs (EPS) or expand without
+bound, so the formats are listed and the size is checked before a pixel is decoded. Pillow also silently cuts 16 bits to 8,
+takes the first of several frames and drops transparency: `image_rules` refuses images that would be changed in this way.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SUFFIXES = {
     *(".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp"),
     *(".pbm", ".pgm", ".ppm", ".pnm"),
 }
-# Images that are not read: in a folder of images they are refused by name, not left out.
+# Images that cannot be read: in a folder of images they are refused by name, not skipped.
 OTHER_SUFFIXES = {".pam", ".pfm", ".jp2", ".j2k", ".jxl", ".avif", ".heic", ".heif", ".tga", ".exr", ".ico", ".eps"}
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 MOST_PIXELS = 2**26  # 8192 × 8192
-# The EXIF orientation that a camera wrote → Pillow's name of what turns the image upright.
+# EXIF orientation written by a camera → Pillow's name of the transpose that turns the image upright.
 TURNS = {
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
@@ -43,14 +43,14 @@ TURNS = {
 
 
 def measure_image(path: str | os.PathLike[str] | HeldFile) -> tuple[int, int, int]:
-    """Height, width and channels (1 or 3) that `read_image` gives, from the image's header."""
+    """Return the height, width and channels (1 or 3) that `read_image` would give, from the image's header."""
     path = path if isinstance(path, HeldFile) else Path(path)
     with _opened(path) as image:
         return _measure(path, image)
 
 
 def read_image(path: str | os.PathLike[str] | HeldFile) -> npt.NDArray[np.uint8]:
-    """One image, upright: [H, W] where it is grey, else [H, W, 3]."""
+    """Read one image, upright: [H, W] if it is grey, else [H, W, 3]."""
     from PIL import Image
 
     path = path if isinstance(path, HeldFile) else Path(path)
@@ -60,7 +60,7 @@ def read_image(path: str | os.PathLike[str] | HeldFile) -> npt.NDArray[np.uint8]
         colours = len(image.getpalette("RGB") or ()) // 3
         image.load()
         check_pixels(path, image, colours)
-        if turned in TURNS and image.format != "TIFF":  # Pillow has turned those
+        if turned in TURNS and image.format != "TIFF":  # Pillow turns TIFF by itself
             image = image.transpose(Image.Transpose[TURNS[turned]])
         check_opaque(path, image)
         pixels = np.array(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
@@ -70,7 +70,7 @@ def read_image(path: str | os.PathLike[str] | HeldFile) -> npt.NDArray[np.uint8]
 
 
 def stack_images(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
-    """Images of one size as [N, C, H, W]: 1 channel where all are grey, else 3."""
+    """Stack images of one size to [N, C, H, W]: 1 channel if all are grey, else 3."""
     if all(image.ndim == 2 for image in images):
         return np.stack(images)[:, None]
     colour = [np.broadcast_to(image[..., None], (*image.shape, 3)) if image.ndim == 2 else image for image in images]
@@ -90,7 +90,7 @@ def _opened(path: ImageFile) -> Iterator[Any]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of damage and goes on; what it cannot decode it raises
+            warnings.simplefilter("ignore")  # Pillow warns of damage that it can decode, and raises otherwise
             content = path.open() if isinstance(path, HeldFile) else path
             with Image.open(content, formats=FORMATS) as image:
                 _check_size(path, image)
@@ -98,9 +98,7 @@ def _opened(path: ImageFile) -> Iterator[Any]:
                 yield image
     except UnreadableFileError:
         raise
-    except (
-        Exception
-    ) as error:  # decoders raise whatever the damage makes of them: struct.error, KeyError, SyntaxError …
+    except Exception as error:  # decoders of damaged files raise anything: struct.error, KeyError, SyntaxError …
         raise UnreadableFileError(
             f"{path}: not a readable image ({first_line(error)}). Remove or repair it."
         ) from error
@@ -110,5 +108,5 @@ def _check_size(path: ImageFile, image: Any) -> None:
     width, height = image.size
     if width < 1 or height < 1 or width * height > MOST_PIXELS:
         raise UnreadableFileError(
-            f"{path}: not a readable image of {width} × {height} pixels; the most is {MOST_PIXELS:,}. Crop or resize it."
+            f"{path}: not a readable image: {width} × {height} pixels, and at most {MOST_PIXELS:,} are read. Crop or resize it."
         )

@@ -1,7 +1,7 @@
-"""Stage 0. How much a file may unpack to, and the error that every reader raises.
+"""Stage 0. The limit on unpacked data, and the error that every reader raises.
 
-Memory is bounded by what was sent: a file may unpack to 100 times its own size, and small ones to 1 GiB. Plain arrays
-and tensors are as large as their files, so that no data set is too large, only too well compressed.
+Memory is bounded by the size of the file: it may unpack to 100 times its own size, and a small one to 1 GiB. Plain arrays
+and tensors are as large as their files, so no data set is too large, only too strongly compressed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ UNPACKED_RATIO = 100
 
 
 class UnreadableFileError(ValueError):
-    """A file that is damaged, of another kind than it should be, or not safe to read; the message names it.
+    """A file that is damaged, of the wrong kind, or not safe to read; the message names it.
 
-    The message is one line, whatever the file is called.
+    The message is one line, whatever the name of the file.
     """
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class UnreadableFileError(ValueError):
 
 
 def check_unpacked(path: str | os.PathLike[str], unpacked: int, packed: int, remedy: str) -> None:
-    """Raise when ``packed`` bytes of ``path`` would become more than is allowed."""
+    """Raise if ``packed`` bytes of ``path`` would unpack to more than is allowed."""
     if unpacked > max(UNPACKED_BYTES, UNPACKED_RATIO * packed):
         raise UnreadableFileError(
             f"{path}: {packed:,} bytes would unpack to {unpacked:,}, more than {UNPACKED_RATIO} times as much and more than "

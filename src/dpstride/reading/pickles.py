@@ -1,9 +1,9 @@
 """Stage 0. Pickles read as data: their instructions are listed, never run.
 
 A pickle is a program for a stack machine, and the machine of Python's pickle module may call anything. The one here follows
-the instructions that plain containers, numbers and text are made of. It mentions functions and types by `Name` only and looks
-none of them up: what a call stands for is said by a subclass for each name that it knows (tensors of torch.save in
-`checkpoints`, arrays of numpy in `array_pickles`). Anything else is refused by name.
+only the instructions for plain containers, numbers and text. It represents functions and types by a `Name` and looks none of
+them up: a subclass gives the meaning of calls of the names that it knows (tensors of torch.save in `checkpoints`, numpy
+arrays in `array_pickles`). Anything else is refused by name.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, BinaryIO, ClassVar
 from .limits import UnreadableFileError
 
 DEEPEST = 64
-MOST_SHARED = 64  # values of a tuple that may stand in several places
+MOST_SHARED = 64  # values of a tuple that may occur in several places
 
 
 class BoundedFile:
-    """A file of which no more is asked than it has: Python takes memory for what is asked."""
+    """A file of which at most the remaining bytes are requested, since Python allocates memory for the request."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.size, self.tell, self.seek, self.readline = size, file.tell, file.seek, file.readline
         self._read = file.read
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` bytes."""
+        """Read at most ``count`` bytes."""
         return self._read(max(0, min(count, self.size - self.tell())))
 
 
@@ -43,10 +43,10 @@ class PickleReader:
     """The stack machine of pickle's protocol 2, with plain containers only and no way to call anything."""
 
     kind: ClassVar[str]  # of file, in messages
-    names: ClassVar[Set[str]]  # that the pickle may mention
+    names: ClassVar[Set[str]]  # names that the pickle may mention
     protocols: ClassVar[Set[int]] = {2}
-    keys: ClassVar[tuple[type, ...]] = (str, int)  # what may be a key of a dict
-    unfinished: ClassVar[tuple[type, ...]] = (Name,)  # what stands for no value by itself
+    keys: ClassVar[tuple[type, ...]] = (str, int)  # types of a dict's keys
+    unfinished: ClassVar[tuple[type, ...]] = (Name,)  # types that are not values by themselves
 
     def __init__(self, path: Path, remedy: str) -> None:
         self.path, self.remedy = path, remedy
@@ -76,19 +76,19 @@ class PickleReader:
             raise self.refusal(otherwise)
 
     def refusal(self, what: str) -> UnreadableFileError:
-        """The error that names the file, what is wrong with it, and the remedy."""
+        """Return the error that names the file, the problem and the remedy."""
         return UnreadableFileError(
             f"{self.path}: not a plain {self.kind}, no code in it is run: {what:.120}. {self.remedy}"
         )
 
-    # --- what subclasses say ----------------------------------------------------------------------------------------
+    # --- for subclasses ---------------------------------------------------------------------------------------------
 
     def call(self, function: str, arguments: tuple[Any, ...]) -> Any:
-        """Return the value that a call of a known name stands for."""
+        """Return the value of a call of a known name."""
         raise self.refusal(f"it calls {function} with unusual arguments")
 
     def persistent(self, description: Any) -> Any:
-        """Return the value that a reference to something outside the pickle stands for."""
+        """Return the value of a reference to something outside the pickle."""
         raise self.refusal("its pickle has the instruction BINPERSID")
 
     def set_state(self, target: Any, state: Any) -> None:
@@ -103,7 +103,7 @@ class PickleReader:
         match opcode:
             case "PROTO":
                 usual = " or ".join(map(str, sorted(self.protocols)))
-                self.check(argument in self.protocols, f"pickle protocol {argument}, that of such files is {usual}")
+                self.check(argument in self.protocols, f"pickle protocol {argument}, not {usual} as in such files")
             case "NONE":
                 stack.append(None)
             case "NEWTRUE" | "NEWFALSE":
@@ -156,7 +156,7 @@ class PickleReader:
                 raise self.refusal(f"its pickle has the instruction {opcode}")
 
     def name(self, text: str) -> Name:
-        """A name that this kind of file may mention."""
+        """Return a name that this kind of file may mention."""
         if text not in self.names:
             raise self.refusal(f"it names {text!r:.80}")
         return Name(text)
@@ -180,9 +180,9 @@ class PickleReader:
             target[key] = value
 
     def _remembered(self, place: int) -> Any:
-        """Text, numbers, tensors and small flat tuples may stand in several places; a dict or list only in one.
+        """Return a remembered value: text, numbers, tensors and small flat tuples may be reused, a dict or list may not.
 
-        Otherwise a small file could hold itself, or more copies of a list than anything that walks it can visit.
+        Otherwise a small file could contain itself, or more copies of a list than any program could visit.
         """
         value = self.memo[place]
         if isinstance(value, (dict, list)) or (

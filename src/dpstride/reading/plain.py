@@ -1,4 +1,4 @@
-"""Plain text of others: UTF-8, whole, and not too much of it."""
+"""Stage 0. Plain text files: UTF-8, complete, and of bounded size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGEST = 1 << 30  # bytes
 
 
 def read_text(source: str | Path) -> str:
-    """The text of a file, or of all .txt files below a folder in order of their paths."""
+    """Read the text of a file, or of all .txt files below a folder in order of their paths."""
     path = Path(source)
     files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):

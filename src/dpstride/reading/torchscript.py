@@ -1,8 +1,8 @@
-"""Stage 0. Weights in a TorchScript archive (torch.jit.save), read as data; its code is never looked at.
+"""Stage 0. Weights in a TorchScript archive (torch.jit.save), read as data; its code is never read.
 
-Such an archive is a checkpoint whose pickle describes modules: objects of classes that are defined by code in the archive,
-each with a dictionary of attributes. Here every object is that dictionary, and tensors are named by the attributes that
-lead to them, as in a state dictionary.
+Such an archive is a checkpoint whose pickle describes modules: objects of classes defined by code in the archive, each with
+a dictionary of attributes. Here every object becomes this dictionary, and tensors are named by the attributes that lead to
+them, as in a state dictionary.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_torchscript(path: str | os.PathLike[str]) -> bool:
 
 
 def read_torchscript(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Parameters and buffers of the module in a TorchScript archive, by their dotted names, on the CPU."""
+    """Return parameters and buffers of the module in a TorchScript archive, by their dotted names, on the CPU."""
     path = Path(path)
     with open_archive(path) as archive:
         check_one_directory(path, archive)
@@ -53,15 +53,15 @@ def _gather(value: Any, name: str, found: dict[str, Tensor], path: Path) -> None
             _gather(inner, f"{name}.{key}" if name else str(key), found, path)
     elif isinstance(value, torch.Tensor):
         if name in found:
-            raise UnreadableFileError(f"{path}: holds two tensors of the name {name!r:.80}. Save it again.")
+            raise UnreadableFileError(f"{path}: holds two tensors with the name {name!r:.80}. Save it again.")
         found[name] = value
 
 
 class _ModuleBuilder(_Builder):
-    """The builder of checkpoints, in which an object of the archive's own classes is the dictionary of its attributes."""
+    """A builder of checkpoints for which an object of the archive's own classes is the dictionary of its attributes."""
 
     def name(self, text: str) -> Name:
-        """A class of the archive, a typed list, or what a checkpoint may mention."""
+        """Return a name: a class of the archive, a typed list, or one that a checkpoint may mention."""
         return Name(text) if text.startswith((CLASS, LIST)) else super().name(text)
 
     def step(self, opcode: str, argument: Any) -> None:
@@ -80,7 +80,7 @@ class _ModuleBuilder(_Builder):
         target.update(state)
 
     def call(self, function: str, arguments: tuple[Any, ...]) -> Any:
-        """A typed list is its list."""
+        """Return the list of a typed list."""
         if not function.startswith(LIST):
             return super().call(function, arguments)
         self.check(

@@ -1,4 +1,4 @@
-"""Stage 0. Whether an object made from a file is what its dataclass says: Python itself does not look."""
+"""Stage 0. Type checks of dataclass objects made from files, since Python itself does not check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def check_types(value: Any) -> None:
-    """Raise ValueError unless every field of a dataclass object, however deep, is of its declared type."""
+    """Raise ValueError unless every field of a dataclass object, at any depth, has its declared type."""
     hints = get_type_hints(type(value))
     for field in fields(value):
         _check(getattr(value, field.name), hints[field.name], field.name)

@@ -1,4 +1,4 @@
-"""All that a long job needs, whatever it computes: one writer of files, locks, kept progress, workers, a run's identity.
+"""Infrastructure of long jobs, whatever they compute: writing files, locks, saved progress, workers, a run's identity.
 
-It stands below every stage and knows nothing of diffusion.
+It is below every stage and knows nothing of diffusion.
 """

@@ -1,7 +1,7 @@
-"""Arguments of a wrong kind: two that were swapped, a network where its Denoiser is meant, a set where one schedule is.
+"""Checks of the kind of arguments: two were swapped, a network was given for a Denoiser, or a set for one schedule.
 
-A function's annotations say what its arguments must be, so that verbs only name those that a user may get wrong. Classes are
-looked up by name: what is not imported yet cannot have been given.
+A function's annotations say what its arguments must be, so that callers only name those that a user may get wrong. Classes
+are looked up by name: an object of a class that is not imported yet cannot have been given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..reading.hints import hint
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __package__.partition(".")[0]
 PATH = "str | os.PathLike[str]"
-# The module of every class that an argument must be of.
+# Classes of arguments and their modules.
 HOMES = {
     "Denoiser": "denoiser",
     "ForwardProcess": "process",
@@ -31,7 +31,7 @@ HOMES = {
 
 
 def check_kinds(verb: Callable[..., Any], **arguments: Any) -> None:
-    """Raise unless every argument of ``verb`` is what its annotation says; the error has the order of all arguments."""
+    """Raise unless every argument of ``verb`` is what its annotation says; the error shows the order of all arguments."""
     for name, value in arguments.items():
         kind = verb.__annotations__[name]
         if is_kind(value, kind):
@@ -44,19 +44,21 @@ def check_kinds(verb: Callable[..., Any], **arguments: Any) -> None:
 
 
 def check_names(verb: Callable[..., Any], given: Iterable[str], known: type) -> None:
-    """Raise unless every further keyword that ``verb`` was given is one that a typed dict knows."""
+    """Raise unless every further keyword given to ``verb`` is a key of the typed dict ``known``."""
     names = list(known.__annotations__)
     for name in given:
         if name not in names:
-            near = hint(name, dict.fromkeys((*inspect.signature(verb).parameters, *names)))
-            raise TypeError(f"{verb.__name__} has no argument {name!r}.{near} Further ones are {', '.join(names)}.")
+            suggestion = hint(name, dict.fromkeys((*inspect.signature(verb).parameters, *names)))
+            raise TypeError(
+                f"{verb.__name__} has no argument {name!r}.{suggestion} Further keywords are {', '.join(names)}."
+            )
 
 
 def spelt_out(*records: type, defaults: type | None = None) -> Callable[[F], F]:
-    """Show the keywords that a function takes as fields of ``records``, by way of ``**``, in its signature and so in `help`.
+    """Show the fields of ``records``, which a function takes with ``**``, as keywords in its signature and in `help`.
 
-    A record is a dataclass, or a typed dict: then the fields of ``defaults`` of these names say what is taken where they are
-    left out, and None is without them.
+    A record is a dataclass or a typed dict. The defaults of a typed dict's keys are those of the fields of ``defaults`` with
+    the same names, else None.
     """
 
     def decorate(function: F) -> F:
@@ -100,7 +102,7 @@ def _described(value: object) -> str:
 
 
 def _remedy(name: str, kind: str, value: Any) -> str:
-    """The way from what was given to what is meant, where there is one."""
+    """Return how to get from the value given to the one meant, if that is known."""
     inner = getattr(value, name, None)
     if inner is not None and is_kind(inner, kind):
         return f" Give its .{name}."

@@ -1,4 +1,4 @@
-"""Results as files of arrays, each kind with a name, a version and a record in JSON; what cannot be read as one is refused."""
+"""Results as files of arrays, each kind with a name, a version and a JSON record; unreadable files are refused."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Artefact:
 
     Attributes:
         format: its name in the header.
-        version: of what a file holds.
+        version: version of the contents.
         what: its name in a sentence, "a … file".
-        again: the remedy, as a clause.
-        error: raised for a file that cannot be read as one.
+        again: how to make the file again, as a clause.
+        error: raised for a file that cannot be read.
     """
 
     format: str
@@ -38,7 +38,7 @@ class Artefact:
 
     @contextlib.contextmanager
     def read(self, path: Path) -> Iterator[tuple[Arrays, dict[str, Any]]]:
-        """Arrays and record of a file; what the block does not find as it must be is an error of this file too."""
+        """Yield the arrays and the record of a file; errors in the block about their contents become errors of the file."""
         if not path.is_file():
             unfinished = progress_folder(path).is_dir()
             more = " Its estimate is not complete; run the same command again to finish it." if unfinished else ""
@@ -47,7 +47,7 @@ class Artefact:
             arrays, header = read_arrays(path)
         except (DamagedFileError, OSError) as error:
             raise self.error(
-                f"{path}: {error}. It is no {self.what} file, or a truncated or damaged one. Name one that dpstride wrote, "
+                f"{path}: {error}. It is not a {self.what} file, or it is truncated or damaged. Name one that dpstride wrote, "
                 f"or remove it and {self.again}."
             ) from error
         if (found := header.get("format")) != self.format:
@@ -59,7 +59,7 @@ class Artefact:
             )
         try:
             if "sha256" not in header:
-                raise ValueError("there is no checksum")
+                raise ValueError("it has no checksum")
             yield arrays, json.loads(header["metadata"])
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError, IndexError, RecursionError) as error:
             raise self.error(

@@ -1,10 +1,10 @@
-"""A model's outputs on a few fixed inputs, and whether another run's model does the same.
+"""A model's outputs on a few fixed inputs, compared with those of another run's model.
 
-Weights alone do not say what a model is: the code around them, plain attributes, the precision and a torch.autocast change
-its outputs too. So the outputs on the inputs of `probes` are kept with progress and with results, and whoever goes on from
-there must give them again. Rounding is not a change: it depends on batch sizes, threads and devices. What a batch of two
-changes is measured and kept; four times that is allowed, and at least `SAME_PLACE` of the output's size. On another device
-or version of torch, which have other kernels, at least `ELSEWHERE` is.
+Weights alone do not identify a model: the code around them, plain attributes, the precision and torch.autocast change its
+outputs too. So the outputs on the inputs of `probes` are saved with progress and with results, and a run that resumes must
+reproduce them. Rounding is not a change: it depends on batch sizes, threads and devices. The change in a batch of two is
+measured and saved; four times that is allowed, and at least `SAME_PLACE` of the output's size. On another device or version
+of torch, with other kernels, at least `ELSEWHERE` is allowed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..reading.types import check_types
 Array = npt.NDArray[np.float64]
 BUCKETS = 64
 MARGIN = 4.0
-IN_BATCH = 0.05  # of an output's size: 16 bits round that much between a batch of one and one of two; more is refused
+IN_BATCH = 0.05  # of an output's size: rounding in 16 bits between batches of one and of two; more is refused
 SAME_PLACE = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 ELSEWHERE = {"float64": 1e-6, "float32": 1e-2, "float16": 2e-2, "bfloat16": 5e-2}  # float32: convolutions in TF32
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Words about what behaves."""
+    """A kind of object whose behaviour is recorded, in words."""
 
     name: str
     output: str
@@ -50,10 +50,10 @@ SUBJECTS = {
 
 @dataclass(frozen=True)
 class Behaviour:
-    """Outputs of a model at grid indices ``t`` on the samples numbered ``samples``, as sketches of their numbers.
+    """Sketches of a model's outputs at grid indices ``t`` on the samples numbered ``samples``.
 
-    ``precision`` is the lowest of what the network was fed, what it returned and what autocast allowed; ``rounding`` is
-    by how much of its size an output changed at most in a batch of two.
+    ``precision`` is the lowest of the network's input, its output and autocast; ``rounding`` is the largest change of an
+    output in a batch of two, relative to its size.
     """
 
     t: tuple[int, ...]
@@ -68,14 +68,14 @@ class Behaviour:
     torch: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, document: Any) -> Behaviour:
-        """Read what `to_dict` gave, before or after JSON; ValueError for anything else."""
+        """Read what `to_dict` returned, before or after JSON; raise ValueError for anything else."""
         if not isinstance(document, Mapping) or document.keys() != {field.name for field in fields(cls)}:
-            raise ValueError("it is no record of a model's behaviour")
+            raise ValueError("it is not a record of a model's behaviour")
         found = cls(**{name: _tuples(value) for name, value in document.items()})
         check_types(found)
         found._check()
@@ -91,7 +91,7 @@ class Behaviour:
             raise ValueError("a record of a model's behaviour has impossible numbers")
 
     def difference(self, now: Behaviour, of: Subject = NETWORK) -> str | None:
-        """Describe by how much and where the model behaves otherwise ``now``; None where that is rounding."""
+        """Describe how much and where the model behaves differently ``now``; None if that is rounding."""
         for name in ("dtype", "autocast"):
             if (there := getattr(self, name)) != (here := getattr(now, name)):
                 return f"{name} (there {there!r}, here {here!r}) differs, which changes what the network computes"
@@ -102,7 +102,7 @@ class Behaviour:
             if key in places
         ]
         if not found:
-            return "its probe inputs are others"
+            return "its probe inputs are different"
         far, t = max(found)
         allowed, why = self.tolerance(now)
         if far <= allowed:
@@ -117,7 +117,7 @@ class Behaviour:
         return gap / max(self.sizes[place], now.sizes[other], 1e-300)
 
     def tolerance(self, now: Behaviour) -> tuple[float, str]:
-        """The part of an output's size by which rounding may have changed it, and where both were computed, in words."""
+        """Return the relative change of an output that rounding may cause, and in words where both were computed."""
         same = (self.device, self.torch) == (now.device, now.torch)
         least = max((SAME_PLACE if same else ELSEWHERE)[each.precision] for each in (self, now))
         where = "" if same else f", on {now.device} with torch {now.torch} after {self.device} with torch {self.torch}"
@@ -125,7 +125,7 @@ class Behaviour:
 
 
 def sketch(output: Array) -> tuple[float, ...]:
-    """`BUCKETS` sums of the numbers of an output, each with a random sign: distances between outputs are kept on average."""
+    """Return `BUCKETS` sums of an output's numbers with random signs, which preserve distances between outputs on average."""
     flat = output.reshape(-1)
     padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
     padded[: flat.size] = np.where(_negative(flat.size), -flat, flat)
@@ -139,5 +139,5 @@ def _negative(size: int) -> npt.NDArray[np.bool_]:
 
 
 def _tuples(value: Any, depth: int = 2) -> Any:
-    """Lists as tuples, as deep as records have them."""
+    """Convert lists to tuples, up to the depth of records."""
     return tuple(_tuples(inner, depth - 1) for inner in value) if isinstance(value, (list, tuple)) and depth else value

@@ -1,6 +1,6 @@
-"""Refuse what may not be written: entries of a folder that lead or wait elsewhere, and what the same command reads.
+"""Refuse outputs that must not be written: links out of a folder, pipes, and inputs of the same command.
 
-A folder that others made may have links in it, through which any file could be replaced, or pipes, which wait for ever.
+A folder made by others may contain links, through which any file could be replaced, or pipes, which block forever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..reading.limits import UnreadableFileError
 
 
 def check_entries(folder: Path, patterns: Iterable[str]) -> None:
-    """Refuse a folder in which what matches ``patterns``, of paths in it, is a pipe, a device, or a link out of the folder."""
+    """Refuse a folder in which a path that matches ``patterns`` is a pipe, a device, or a link out of the folder."""
     home = os.path.realpath(folder)
     for path in _matching(folder, list(patterns)):
         real = Path(os.path.realpath(path))
@@ -30,24 +30,24 @@ def check_entries(folder: Path, patterns: Iterable[str]) -> None:
 def check_apart(
     output: str | os.PathLike[str], read: Iterable[str | os.PathLike[str]], data: Iterable[str] = ()
 ) -> None:
-    """Refuse an output that is one of the files ``read``, or of the ``data``, or lies in a folder of images among these.
+    """Refuse an output that is one of the files ``read`` or ``data``, or is inside a folder of images among the data.
 
-    The files themselves would be lost, and figures among the results would be data of the next run.
+    The files would be overwritten, and figures among the results would be data of the next run.
     """
     written = Path(os.path.realpath(output))
     folders = list(data)
     for each in (*read, *folders):
         if os.path.isfile(each) and written == Path(os.path.realpath(each)):
-            raise ValueError(f"{output}: this command reads it, and would write over it. Give another output with -o.")
+            raise ValueError(f"{output}: this command reads it, and would overwrite it. Give another output with -o.")
     for each in folders:
         if os.path.isdir(each) and written.is_relative_to(os.path.realpath(each)) and _has_images(each, written):
             raise ValueError(
-                f"{output}: lies in {each}, whose images are data, as figures there would be. Give another output with -o."
+                f"{output}: lies in {each}, whose images are data; figures there would be, too. Give another output with -o."
             )
 
 
 def _has_images(folder: str, beside: Path) -> bool:
-    """Return whether a folder holds images, those in a folder ``beside`` them left out."""
+    """Return whether a folder holds images, not counting those in the folder ``beside``."""
     from ..reading.images import SUFFIXES
 
     home = Path(os.path.realpath(folder))
@@ -56,7 +56,7 @@ def _has_images(folder: str, beside: Path) -> bool:
 
 
 def _matching(folder: Path, patterns: list[str]) -> Iterator[Path]:
-    """Entries of these names, also links to nowhere; nothing is looked up through a link."""
+    """Yield the entries that match, also dangling links; links are not followed."""
     inner = {parent for pattern in patterns for parent in Path(pattern).parents} - {Path()}
     for place in sorted({Path(), *inner}):
         if (folder / place).is_symlink() and place != Path():

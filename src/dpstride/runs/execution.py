@@ -1,4 +1,4 @@
-"""Execution of work, apart from what it computes: arguments that travel together through every stage that calls a network."""
+"""How work is executed, apart from what it computes: arguments that every stage with network calls passes on together."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Execution:
         seed: random seed of the noise.
         batch_size: samples per network pass.
         progress: show a progress bar (only ever on a terminal).
-        checkpoint: file for the result, beside which finished work is kept until then.
-        skip_nonfinite: leave out samples for which the network gives NaN or infinity, instead of an error.
+        checkpoint: file for the result; finished work is kept next to it until then.
+        skip_nonfinite: skip samples for which the network returns NaN or infinity, instead of raising an error.
     """
 
     seed: int = 0
@@ -39,7 +39,7 @@ class Execution:
 
 
 class Work(TypedDict, total=False):
-    """Keywords of long work, which a function hands on to its `Execution`."""
+    """Keywords of long work, which a function passes on to its `Execution`."""
 
     batch_size: int
     progress: bool
@@ -47,6 +47,6 @@ class Work(TypedDict, total=False):
 
 
 class WorkOnData(Work, total=False):
-    """The same where samples can be left out."""
+    """The same for work in which samples can be skipped."""
 
     skip_nonfinite: bool

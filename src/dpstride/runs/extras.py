@@ -1,4 +1,4 @@
-"""Packages that only some work needs, and what to install where one is missing."""
+"""Packages that only some work needs, and what to install if one is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def require(module: str, needed: str, extra: str, error: type[Exception] = ValueError, *, instead: str = "") -> Any:
-    """Return an optional module, or raise: ``needed`` says what needs which package, ``extra`` is the one that has it."""
+    """Return an optional module, or raise: ``needed`` says what needs which package, ``extra`` is the extra to install."""
     try:
         return import_module(module)
     except ImportError as cause:

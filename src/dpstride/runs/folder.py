@@ -1,9 +1,9 @@
-"""Results of other runs in a folder: found before the first network pass, all of it, or cleared away.
+"""Results of other runs in a folder: all are found before the first network pass, and refused or removed.
 
-A run writes run.json first. It says what the run is (`Run.identity`), and every result that follows carries its name
-(`Run.id`). A folder in which something is of another model, other data, other options or no run of dpstride at all is
-refused; with --overwrite such results go. Statistics stay, to be used again, where that gives what a new folder would
-get: those of the same model, data and seed at the very steps that the run needs, if these are known before it begins.
+A run writes run.json first. It holds the run's identity (`Run.identity`), and every later result carries the run's id
+(`Run.id`). A folder with anything from another model, other data, other options or another program is refused; with
+--overwrite such results are removed. Statistics are kept and reused if that gives the same results as a new folder: those
+of the same model, data and seed at exactly the steps that the run needs, if these are known beforehand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .writing import remove_leftovers
 
 SCHEDULES, COMPARISON, RECORD = "schedules.json", "comparison.json", "run.json"
 ENDPOINTS, CHECK, RACE = "endpoints.json", "check.json", "race.json"
-# Results with the name of their run inside, besides schedules.json, which has it in its provenance.
+# Results that hold the id of their run, besides schedules.json, which has it in its provenance.
 NAMED = (COMPARISON, "adaptive.json", "front.json", ENDPOINTS, CHECK, RACE, "results.json")
 RESULTS = (
     SCHEDULES, RECORD, *NAMED, "ablation.json", "table.txt", "tables.txt", "tables.md", "tables.tex", "report.html",
@@ -46,8 +46,8 @@ OURS = (
     *STATISTICS,
     *(f"{name}.progress" for name in STATISTICS),
 )  # everything that verbs write into a folder
-OF_NOTES = ("check",)  # options that change the notes of a result, and no number in it
-OF_VERBS = {
+NOTES_ONLY = ("check",)  # options that change the notes of a result but no number in it
+VERB_OF = {
     "results.json": "study",
     "front.json": "find --objective mixed",
     "endpoints.json": "find --objective trajectory",
@@ -56,15 +56,12 @@ OF_VERBS = {
 
 
 class OtherRunError(ValueError):
-    """The output holds something that this run would mix with its own results, or write over."""
+    """The output holds something that this run would mix with its own results or overwrite."""
 
 
 @contextmanager
 def claimed(output: Path, lock: Callable[[Path], Lock] = Lock) -> Iterator[None]:
-    """Hold the lock of an output, which of the processes of a launch only the main one takes.
-
-    The others hear of it if it is refused.
-    """
+    """Hold the lock of an output; only the main process of a launch takes it, and tells the others if it is refused."""
     workers = current()
     if not workers.main:
         yield
@@ -80,7 +77,7 @@ def claimed(output: Path, lock: Callable[[Path], Lock] = Lock) -> Iterator[None]
 
 @dataclass(frozen=True)
 class Needed:
-    """Statistics that a run needs: their identity, and the grid ``indices`` to evaluate where they are known beforehand."""
+    """Statistics that a run needs: their identity, and the grid ``indices`` to evaluate if known beforehand."""
 
     identity: dict[str, Any]
     indices: Sequence[int] | None = None
@@ -88,13 +85,13 @@ class Needed:
 
 
 def begin(output: Path, run: Run, statistics: Mapping[str, Needed], overwrite: bool) -> None:
-    """Refuse a folder that holds other runs, or clear it, and write run.json; only the main process of a launch does.
+    """Refuse or clear a folder that holds other runs, and write run.json; only the main process of a launch does.
 
     Args:
         output: the folder, locked.
-        run: what is about to be run.
-        statistics: what it needs of the network, by the names of the files that keep it.
-        overwrite: clear the folder of other runs.
+        run: the run about to start.
+        statistics: the statistics that it needs, by the names of their files.
+        overwrite: remove results of other runs.
     """
     if not current().main:
         return
@@ -104,23 +101,23 @@ def begin(output: Path, run: Run, statistics: Mapping[str, Needed], overwrite: b
     if found:
         there = _record(output / RECORD)
         same_model = there is not None and there.identity.get("model") == run.identity["model"]
-        same_numbers = there is not None and _of_numbers(there.identity) == _of_numbers(run.identity)
+        same_numbers = there is not None and _without_notes(there.identity) == _without_notes(run.identity)
         _clear(output, statistics if same_model else {}, anywhere=same_numbers)
-    for name in NAMED:  # damaged ones, which are about to be written again
+    for name in NAMED:  # damaged files, which are about to be written again
         if _run_of(output / name) != run.id:
             (output / name).unlink(missing_ok=True)
     run.save(output)
 
 
 def claim_statistics(path: Path, needed: Needed, overwrite: bool) -> None:
-    """Do the same for one file of statistics, which is the whole output."""
+    """Do the same as `begin` for an output that is a single file of statistics."""
     if current().main and (found := list(other_statistics(path, needed, weights=overwrite))):
         check(path, found, overwrite)
         discard(path)
 
 
 def claim_schedules(path: Path, options: Mapping[str, Any], provenance: Mapping[str, Any], overwrite: bool) -> None:
-    """Refuse to replace a file that is not one of schedules of the same origin and options, unless it may be."""
+    """Refuse to replace a file other than schedules of the same origin and options, unless ``overwrite`` allows it."""
     if not path.is_file() or path.stat().st_size == 0:
         return
     found = []
@@ -138,8 +135,8 @@ def check(output: Path, found: list[str], overwrite: bool) -> None:
     """Refuse an output with conflicts, unless it may be overwritten."""
     if found and not overwrite:
         raise OtherRunError(
-            f"{output} holds other work: {'; '.join(found)}. Give another output with -o, or --overwrite, which replaces "
-            "these; statistics of the same model, data, seed and steps are used again."
+            f"{output} holds other work: {'; '.join(found)}. Give another output with -o, or --overwrite to replace it; "
+            "statistics of the same model, data, seed and steps are reused."
         )
 
 
@@ -160,35 +157,35 @@ def _other_results(output: Path, run: Run) -> Iterator[str]:
             yield f"{name}: not a file of dpstride"
         elif there is None and name == SCHEDULES and (different := _other_schedules(path, run)):
             yield f"{name}: {', '.join(different)}"
-        elif there is None and name in OF_VERBS and OF_VERBS[name] != run.verb:
-            yield f"{name}: a result of `dpstride {OF_VERBS[name]}`"
+        elif there is None and name in VERB_OF and VERB_OF[name] != run.verb:
+            yield f"{name}: a result of `dpstride {VERB_OF[name]}`"
         elif name in NAMED and (other := _run_of(path)) not in (None, run.id):
             yield f"{name}: of another run ({other!r:.40})"
 
 
 def _record(path: Path) -> Run | None:
-    """The record of the run that made the folder, if it says what it was (from version 0.2 on)."""
+    """Return the record of the run that made the folder, if it has an identity (from version 0.2 on)."""
     with suppress(UnreadableFileError, OSError):
         found = Run.load(path) if path.is_file() else None
         return found if found is not None and found.identity else None
     return None
 
 
-def _of_numbers(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity of a run without the options that change its notes and no number."""
-    options = {name: value for name, value in mapping(identity.get("options")).items() if name not in OF_NOTES}
+def _without_notes(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of a run without options that change only its notes."""
+    options = {name: value for name, value in mapping(identity.get("options")).items() if name not in NOTES_ONLY}
     return {**identity, "options": options}
 
 
 def _run_of(path: Path) -> str | None:
-    """The name of the run that wrote a result; None of one that has none, is damaged or not there."""
+    """Return the id of the run that wrote a result; None if it has none, is damaged or does not exist."""
     with suppress(UnreadableFileError, OSError):
         return read_json_object(path).get("run") if path.is_file() else None
     return None
 
 
 def _is_foreign(path: Path, damaged: bool = False) -> bool:
-    """Return True of a JSON file that is whole and not ours; a damaged one may have been, unless it counts as foreign."""
+    """Return whether a JSON file is not ours; ``damaged`` is the answer for one that cannot be read."""
     with path.open("rb") as file:
         if b'"format": "dpstride-' in file.read(100):
             return False
@@ -198,7 +195,7 @@ def _is_foreign(path: Path, damaged: bool = False) -> bool:
 
 
 def _other_schedules(path: Path, run: Run) -> list[str]:
-    """Describe how schedules without a record differ from this run's, as far as they say."""
+    """Describe how schedules without a record differ from this run's, as far as they tell."""
     try:
         document = read_json_object(path)
     except UnreadableFileError:
@@ -217,15 +214,15 @@ def _other_schedules(path: Path, run: Run) -> list[str]:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """``value`` of a file where a mapping should be; empty if it is none."""
+    """Return ``value``, read from a file, if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def other_statistics(path: Path, needed: Needed, weights: bool = False) -> Iterator[str]:
-    """Statistics, or what is finished of them, of other work than is needed; from headers alone.
+    """Describe statistics, finished or not, of other work than is needed; only headers are read.
 
-    The digest of the weights counts with ``weights`` only: statistics have that of a network that has run, and a network may
-    make tensors of its own at its first pass. `estimate` compares it again after the probes.
+    The digest of the weights is compared with ``weights`` only: statistics have the digest of a network that has run, and a
+    network may create tensors in its first pass. `estimate` compares it again after the probes.
     """
     expected = json.loads(json.dumps(needed.identity))
     progress = progress_folder(path)
@@ -249,7 +246,7 @@ def other_statistics(path: Path, needed: Needed, weights: bool = False) -> Itera
 
 
 def _comparable(identity: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Facts that both state about the work; not the model's name, nor what only a result says of it."""
+    """Return the facts that both identities state, without the model's name and skipped samples."""
     found: dict[str, Any] = {}
     for name in ("process", "model", "data", "data_range", "seed", "version", "teacher", "samples"):
         value: Any = identity.get(name)
@@ -267,9 +264,9 @@ def _comparable(identity: dict[str, Any], other: dict[str, Any]) -> dict[str, An
 
 
 def _clear(output: Path, statistics: Mapping[str, Needed], anywhere: bool) -> None:
-    """Remove results of other runs, and statistics that this one cannot use; files of nobody's stay.
+    """Remove results of other runs, and statistics that this one cannot use; files not from dpstride are kept.
 
-    Statistics must be at the very indices that are needed, unless they may be ``anywhere``: those of the same numbers are.
+    Statistics must be at exactly the indices that are needed, unless they may be ``anywhere``, as for the same numbers.
     """
     for pattern in RESULTS:
         for path in output.glob(pattern):
@@ -282,7 +279,7 @@ def _clear(output: Path, statistics: Mapping[str, Needed], anywhere: bool) -> No
 
 
 def _is_evaluated_at(path: Path, indices: Sequence[int] | None) -> bool:
-    """Return whether statistics are whole and evaluated at these very indices, or tables of a teacher, which know no others."""
+    """Return whether statistics are whole and evaluated at exactly these indices; a teacher's tables always are."""
     if path.name == "trajectory.safetensors":
         return True
     try:
@@ -293,7 +290,7 @@ def _is_evaluated_at(path: Path, indices: Sequence[int] | None) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Remove a file, and what is finished of it."""
+    """Remove a file and its saved progress."""
     _remove(path)
     _remove(progress_folder(path))
 

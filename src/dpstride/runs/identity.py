@@ -1,4 +1,4 @@
-"""The identity of a run: everything that its results depend on, and a name for it that the same run has again."""
+"""The identity of a run: everything that its results depend on, and an id derived from it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from .behaviour import SUBJECTS, Behaviour, Subject
 
-SHOWN = 4  # of the things in which other work differs
+SHOWN = 4  # number of differences shown
 
 
 class OtherWorkError(ValueError):
-    """Refusal to go on from work of another model, data set, option or version."""
+    """Refusal to resume work of another model, data set, option or version."""
 
 
 def run_id(identity: Mapping[str, Any]) -> str:
-    """A name of 16 hexadecimal digits; runs of equal ``identity`` (JSON values) have the same, so files stay the same."""
+    """Return 16 hexadecimal digits; runs of equal ``identity`` (JSON values) have the same id, so files stay the same."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Every value that differs, as "seed (there 0, here 1)"; what a person has said first, fingerprints last."""
+    """Return every value that differs, as "seed (there 0, here 1)"; options of the user first, fingerprints last."""
     old, new = _flat(there), _flat(json.loads(json.dumps(here)))
     names = [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
     names.sort(key=lambda name: "fingerprint" in name)
@@ -42,11 +42,11 @@ def check_identity(
     here: dict[str, Any],
     remedy: str = "Give another output, or remove it.",
 ) -> dict[str, Any]:
-    """Refuse work of another identity, saying what differs: first what a person has said, then fingerprints.
+    """Refuse work of another identity, and name the differences: first options of the user, then fingerprints.
 
-    How a model is called does not matter. Where ``here`` has a "behaviour" of the model or of a sampler
-    (`Behaviour.to_dict`), it must be that of ``there`` but for rounding; a record without one does not do. Returned is the
-    identity to go on with: ``here`` with the behaviour of ``there``, so that rounding cannot add up over many runs.
+    The model's name does not matter. If ``here`` has a "behaviour" of the model or of a sampler (`Behaviour.to_dict`), it must
+    equal that of ``there`` up to rounding; a record without one is refused. Returns the identity to continue with: ``here``
+    with the behaviour of ``there``, so that rounding cannot add up over many runs.
     """
     if different := differences(_compared(there), _compared(here)):
         more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
@@ -58,7 +58,7 @@ def check_identity(
 
 
 def _compared(identity: dict[str, Any]) -> dict[str, Any]:
-    """Facts that must be equal: without the model's name, and without its behaviour, in which rounding is allowed."""
+    """Return the facts that must be equal: not the model's name, nor its behaviour, in which rounding is allowed."""
     equal = {name: value for name, value in identity.items() if name not in SUBJECTS}
     if isinstance(model := equal.get("model"), dict):
         equal["model"] = {name: value for name, value in model.items() if name != "name"}
@@ -75,5 +75,5 @@ def _check_behaviour(where: object, there: Any, here: Any, remedy: str, *, of: S
         ) from None
     if (difference := found.difference(Behaviour.from_dict(here), of)) is not None:
         raise OtherWorkError(
-            f"{where} holds work of a {of.name} that behaves differently: {difference}. Undo that to go on. {remedy}"
+            f"{where} holds work of a {of.name} that behaves differently: {difference}. Undo the change to continue. {remedy}"
         )

@@ -1,4 +1,4 @@
-"""Compilation of kernels: numba.njit with our options, at the first call, kept on disk where a disk can be written."""
+"""Compilation of kernels: numba.njit with our options, at the first call, cached on disk if it can be written."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile ``function``; threads run it at the same time."""
+    """Compile ``function`` without the GIL, so that threads can run it at the same time."""
     return _compiled(function)
 
 
 def fused(function: Function) -> Function:
-    """Compile ``function``, of which a product and a sum may be fused."""
+    """Compile ``function``; a product and a sum in it may be fused."""
     return _compiled(function, fastmath={"contract"})
 
 

@@ -1,4 +1,4 @@
-"""Number of processes of a launch, as torchrun and accelerate say it in the environment."""
+"""Number of processes of a launch, as torchrun and accelerate set it in the environment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def launch_size() -> int:
-    """The number of processes of the launch that this one belongs to; 1 outside of any."""
+    """Return the number of processes of the launch that this one belongs to; 1 outside of a launch."""
     size = _whole("WORLD_SIZE", "1", 1, 10**9)
     if size > 1:
         _whole("RANK", "0", 0, size - 1)
@@ -16,7 +16,7 @@ def launch_size() -> int:
 
 
 def _whole(name: str, default: str, least: int, most: int) -> int:
-    """A number in the environment; ValueError that names it unless it is one from ``least`` to ``most``."""
+    """Return a number in the environment; raise ValueError unless it is from ``least`` to ``most``."""
     found = os.environ.get(name, default)
     if not (found.isascii() and found.isdecimal() and len(found) < 10 and least <= int(found) <= most):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""One run at a time on one output: a lock of the kernel on a file beside it, which no kill leaves behind.
+"""One run at a time per output: a kernel lock on a file next to it, which is released even if the process is killed.
 
-A run that writes a folder holds the file ``lock`` in it; one that writes a single file holds ``NAME.lock`` beside that. The
-two exclude each other in one folder, while runs that write different files in it do not.
+A run that writes a folder holds the file ``lock`` in it; a run that writes a single file holds ``NAME.lock`` next to that
+file. The two exclude each other in one folder; runs that write different files in it do not.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .writing import hold, is_file_of
 _NAME = "lock"
 _OF_FILES = ".lock"
 _POLL = 0.1  # seconds
-_OWNER = b"process "  # what the file of a lock begins with, once it is taken
-LONGEST = ".progress"  # of what is added to the name of a file for things beside it
+_OWNER = b"process "  # beginning of a lock's file, once it is taken
+LONGEST = ".progress"  # longest suffix added to the name of an output file
 
 
 class BusyError(OSError):
@@ -31,18 +31,18 @@ class BusyError(OSError):
 
 
 class ProgressError(OSError):
-    """Finished work could not be kept: a full disk, a read-only folder, a folder that was removed."""
+    """Finished work could not be saved: a full disk, a read-only folder, a folder that was removed."""
 
 
 class Lock:
-    """Taken when made (`BusyError` names the process that has it), given back by `release` or at the end of a context.
+    """A lock, acquired on construction (`BusyError` names the holder), released by `release` or at the end of a context.
 
-    The folder is made if need be, and goes with the lock if nothing else is in it and it was made for it.
+    The folder is created if needed; a folder created for the lock is removed with it if it is empty.
 
     Args:
-        folder: what only one run may write.
-        name: of the lock's file.
-        own: the folder is there for this work alone, so that it goes even if an earlier run made it.
+        folder: the folder that only one run may write.
+        name: name of the lock's file.
+        own: the folder exists for this work alone, so it is removed even if an earlier run created it.
         patience: seconds to wait for another run to end.
     """
 
@@ -67,7 +67,7 @@ class Lock:
 
     @classmethod
     def of_file(cls, path: Path) -> Lock:
-        """The lock of one output file; a name too long for what is kept beside it is refused, too."""
+        """Return the lock of one output file; refuse a name too long for the files kept next to it."""
         try:
             os.lstat(path.with_name(path.name + LONGEST))
         except FileNotFoundError:
@@ -77,24 +77,23 @@ class Lock:
         return cls(path.parent, path.name + _OF_FILES)
 
     def check(self) -> None:
-        """Raise unless it is still held: whoever removes a folder takes the lock with it, and another run may be there."""
+        """Raise unless the lock is still held: removing the folder removes the lock, and another run may be there."""
         if self._descriptor is not None and not is_file_of(self._descriptor, self.path):
             raise ProgressError(
-                f"{_output_of(self.path)}: the folder was removed or exchanged while this run worked, so that what is there is "
-                "not all of its work. Run the same command again."
+                f"{_output_of(self.path)}: the folder was removed or exchanged during this run, so that its results are not "
+                "complete. Run the same command again."
             )
 
     def release(self) -> None:
-        """Give it back; once is enough, twice does no harm."""
+        """Release the lock; releasing it twice is harmless."""
         if self._descriptor is None:
             return
         with suppress(OSError):
-            if is_file_of(
-                self._descriptor, self.path
-            ):  # else the folder was removed, and another run may have made it anew
+            # Otherwise the folder was removed, and another run may have created it again.
+            if is_file_of(self._descriptor, self.path):
                 self.path.unlink()
         if self._goes:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # not empty
                 self.folder.rmdir()
         os.close(self._descriptor)
         self._descriptor = None
@@ -109,19 +108,19 @@ class Lock:
 
 
 def check_free(path: Path, patience: float = 0.0) -> None:
-    """Refuse (`BusyError`) what a run is writing: ``path`` is a lock's file, or a folder that may hold one."""
+    """Raise `BusyError` if a run is writing ``path``, which is a lock's file or a folder that may hold one."""
     path = path / _NAME if path.is_dir() else path
     until = time.monotonic() + patience
     while True:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would wait for a writer
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # else a pipe would block
         except OSError:
             return
         try:
             hold(descriptor, shared=True)
             return
         except BlockingIOError:
-            if not _is_ours(descriptor):  # another program's lock, which happens to be called so
+            if not _is_ours(descriptor):  # another program's lock of the same name
                 return
             if time.monotonic() >= until:
                 raise _busy(path, descriptor) from None
@@ -141,14 +140,13 @@ def _busy(path: Path, descriptor: int) -> BusyError:
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Return whether an open file is a lock, taken or left by a kill, and not somebody's own file of that name."""
+    """Return whether an open file is our lock, held or left behind, and not a user's file of that name."""
     return stat.S_ISREG(os.fstat(descriptor).st_mode) and os.pread(descriptor, len(_OWNER), 0) in (b"", _OWNER)
 
 
 def _in_the_way(path: Path) -> ProgressError:
     return ProgressError(
-        f"{path}: it is not a lock of dpstride, which has that name and would write over it. Rename it, or give another "
-        "output."
+        f"{path}: it is not a lock of dpstride, which would overwrite it. Rename it, or give another output."
     )
 
 
@@ -162,16 +160,16 @@ def _output_of(lock: Path) -> Path:
 
 
 def _take(path: Path) -> int:
-    """An open file that holds the lock; the kernel gives it back however the process ends."""
+    """Return an open file that holds the lock; the kernel releases it however the process ends."""
     for last_try in (False, False, True):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a link, which may lead anywhere
+            if error.errno == errno.ELOOP:  # a link, which may point anywhere
                 raise _in_the_way(path) from error
             if isinstance(error, FileNotFoundError) and not last_try:
-                continue  # a run that has just ended removed the folder between the two
+                continue  # a run that just ended removed the folder in between
             raise _unwritable(_output_of(path), error) from error
         try:
             hold(descriptor)
@@ -187,10 +185,10 @@ def _take(path: Path) -> int:
             os.close(descriptor)
             raise _in_the_way(path)
         if is_file_of(descriptor, path):
-            with suppress(OSError):  # a full disk; the lock holds without its owner's name
+            with suppress(OSError):  # a full disk; the lock works without its owner's name
                 since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode(), 0)
             return descriptor
         os.close(descriptor)
-    raise BusyError(f"{path.parent}: other runs come and go on this output. Give another output.")
+    raise BusyError(f"{path.parent}: other runs keep starting and ending on this output. Give another output.")

@@ -1,4 +1,4 @@
-"""Numbers that take seconds each to compute, kept in a file as they come, so that a kill costs the last one."""
+"""Numbers that take seconds each to compute, saved in a file one by one, so that a kill loses only the last one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .writing import write_json
 
 
 class NumberCache:
-    """Lists of numbers by name. A file of other work, of another version, or that is none is written anew."""
+    """Lists of numbers by name. An unreadable file, or one of other work or another version, is overwritten."""
 
     def __init__(self, path: Path | None, identity: Any) -> None:
         self._path, self._identity = path, json.loads(json.dumps([__version__, identity]))
         self._lists = {} if path is None else self._read(path)
 
     def numbers(self, name: str, compute: Callable[[], Sequence[float]]) -> list[float]:
-        """Return the numbers kept under ``name``, else those that ``compute`` gives."""
+        """Return the numbers saved under ``name``, else those that ``compute`` returns."""
         found = self._lists.get(name)
         if found is None:
             found = self._lists[name] = [float(number) for number in compute()]

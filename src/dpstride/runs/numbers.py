@@ -1,4 +1,4 @@
-"""Checks of numbers that a caller gives, once each; every error names the rule and the value found."""
+"""Checks of numbers given by a caller, one function each; every error names the rule and the value found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def positive(value: Any, rule: str) -> float:
 
 
 def looked_up(key: Any, unit: str) -> int:
-    """Return the number of steps (the ``unit``) by which one schedule of a set is looked up, or raise."""
+    """Return ``key`` as the number of steps (the ``unit``) to look up in a set of schedules, or raise."""
     if isinstance(key, slice):
         raise ValueError(
             f"Schedules are looked up by one number of {unit} at a time, not by a slice. Take [schedules[K] for K in …], or "
@@ -38,12 +38,12 @@ def check_seed(seed: Any) -> int:
 
 
 def check_batch_size(batch_size: Any) -> int:
-    """Return the samples of a network pass, or raise."""
+    """Return the number of samples per network pass, or raise."""
     return whole_number(batch_size, "batch_size must be a whole number of at least 1")
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Ascending whole numbers in words: 1 to 100, 256."""
+    """Return ascending whole numbers in words, such as "1 to 100, 256"."""
     starts = [i for i, number in enumerate(numbers) if i == 0 or number > numbers[i - 1] + 1]
     ends = [*(i - 1 for i in starts[1:]), len(numbers) - 1]
     runs = [(numbers[start], numbers[end]) for start, end in zip(starts, ends, strict=True)]

@@ -1,8 +1,8 @@
-"""Finished pieces of a long work, kept in a folder, so that whatever stops the work loses a few seconds of it.
+"""Finished pieces of long work, saved in a folder, so that an interruption of any kind loses only a few seconds.
 
-Pieces are only ever added, in new files ("shards"), each whole or refused: a kill at any moment, a full disk or a flipped
-bit costs what one shard held and nothing else. The result of the work is a file of its own; the folder goes when it is
-written.
+Pieces are only ever added, in new files ("shards"), each read whole or refused: a kill at any moment, a full disk or a
+flipped bit loses at most the contents of one shard. The result of the work is a separate file; the folder is removed when
+it is written.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from .storage import Arrays, DamagedFileError, read_arrays, write_arrays
 from .writing import remove_leftovers
 
 FORMAT = "dpstride-progress"
-SECONDS = 5.0  # at most so much finished work is not yet on the disk
-BYTES = 1 << 26  # and at most so much memory
+SECONDS = 5.0  # longest time that finished work is not yet on disk
+BYTES = 1 << 26  # and most memory that it takes until then
 
 
 def progress_folder(path: Path) -> Path:
-    """Where finished work is kept until the file ``path`` is complete."""
+    """Return the folder for finished work until the file ``path`` is complete."""
     return path.with_name(path.name + ".progress")
 
 
 class Progress:
     """Finished pieces in ``folder``: pairs of a key (any text) and named arrays.
 
-    Opening makes the folder and locks it (`BusyError` names the process that has it; a killed process never leaves a
-    lock behind), checks every shard, and refuses (`OtherWorkError`) those of another ``identity``, a dict of JSON values
-    that says what the work is (see `check_identity`); ``identity`` is then the one to go on with. A damaged shard is named
-    in a warning and removed: only its pieces are to be done again.
+    Opening creates the folder and locks it (`BusyError` names the holder; a killed process never leaves a lock behind),
+    checks every shard, and refuses (`OtherWorkError`) those of another ``identity``, a dict of JSON values that describes
+    the work (see `check_identity`); ``identity`` is then the one to continue with. A damaged shard is removed with a
+    warning: only its pieces have to be computed again.
 
-    Use it as a context: leaving it writes what is pending, also after an error or Ctrl-C, and gives the lock back. Write
-    the final result before `remove`.
+    Use it as a context manager: leaving it writes pending pieces, also after an error or Ctrl-C, and releases the lock.
+    Write the final result before `remove`.
 
         with Progress(folder, {"seed": 0}) as progress:
             done = dict(progress.read())
@@ -70,7 +70,7 @@ class Progress:
         self._next = 1 + max((int(path.stem) for path in self._shards), default=0)
 
     def read(self) -> Iterator[tuple[str, Arrays]]:
-        """Every piece that is on the disk, oldest first; a key that was written twice comes twice."""
+        """Yield every piece on disk, oldest first; a key that was written twice comes twice."""
         for path in self._shards:
             arrays, header = read_arrays(path)
             for number, key in enumerate(json.loads(header["keys"])):
@@ -78,14 +78,14 @@ class Progress:
                 yield key, {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
     def write(self, key: str, arrays: Arrays) -> None:
-        """Add a finished piece. It is on the disk with the next write after `SECONDS`, or after `flush` or leaving."""
+        """Add a finished piece. It is on disk with the next write after `SECONDS`, or after `flush` or leaving."""
         self._pending.append((key, arrays))
         self._pending_bytes += sum(array.nbytes for array in arrays.values())
         if time.monotonic() - self._written >= SECONDS or self._pending_bytes >= BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Put every piece on the disk now; on `ProgressError` what was there before is still there."""
+        """Write every pending piece now; after `ProgressError` earlier pieces are still on disk."""
         self._written = time.monotonic()
         if not self._pending:
             return
@@ -101,20 +101,20 @@ class Progress:
             "keys": json.dumps([key for key, _ in self._pending]),
         }
         try:
-            if not self.folder.is_dir():  # else it would be made again, with a part of the work
+            if not self.folder.is_dir():  # else it would be created again, with only a part of the work
                 raise FileNotFoundError(errno.ENOENT, "the folder was removed while the work went on")
             write_arrays(path, arrays, header)
         except OSError as error:
             raise ProgressError(
                 f"{self.folder}: finished work could not be written ({error.strerror or error}). What was written before "
-                "is kept; put this right and run the same command again, which goes on from there."
+                "is kept. Fix this and run the same command again to resume."
             ) from error
         self._shards.append(path)
         self._next += 1
         self._pending, self._pending_bytes = [], 0
 
     def remove(self) -> None:
-        """Remove every piece and the folder: the result is written elsewhere."""
+        """Remove every piece and the folder, once the result is written elsewhere."""
         self._pending = []
         for path in self._shards:
             path.unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Give the lock back, without writing; an empty folder goes."""
+        """Release the lock without writing; an empty folder is removed."""
         self._lock.release()
 
     def __enter__(self) -> Progress:
@@ -132,7 +132,7 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not isinstance(error, ProgressError):  # which has just said that writing fails
+            if not isinstance(error, ProgressError):  # writing has just failed
                 self.flush()
         except ProgressError as second:
             if error is None:
@@ -146,7 +146,7 @@ class Progress:
             _, header = read_arrays(path)
             identity = _identity_in(header)
         except DamagedFileError as error:
-            warnings.warn(f"{path}: {error}; it is removed and what it held is computed again.", stacklevel=4)
+            warnings.warn(f"{path}: {error}; it is removed and its contents are computed again.", stacklevel=4)
             path.unlink()
             return False
         self.identity = check_identity(self.folder, identity, self.identity)
@@ -154,7 +154,7 @@ class Progress:
 
 
 def _identity_in(header: dict[str, str]) -> dict[str, Any]:
-    """The identity of the work that a shard says it is of; `DamagedFileError` if it is no shard."""
+    """Return the identity of the work that a shard belongs to; raise `DamagedFileError` if it is not a shard."""
     try:
         identity, keys = json.loads(header["identity"]), json.loads(header["keys"])
     except (KeyError, ValueError, RecursionError) as error:

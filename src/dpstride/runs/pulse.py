@@ -1,4 +1,4 @@
-"""A line every few seconds that says what is being done and for how long, where no progress bar shows it."""
+"""A line every few seconds that names the work in progress and its duration, if no progress bar shows it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from types import TracebackType
 
 from .workers import current
 
-SECONDS = 9.0  # of silence after which a line is due
+SECONDS = 9.0  # without output, after which a line is due
 
 
 class Pulse:
-    """Passes lines on to ``say``, and while it is entered says every so often what was last named as being done.
+    """Passes lines on to ``say``, and in its context adds lines on the work last named with `doing`.
 
-    On a terminal with progress bars (``bars``), and in helping processes of a launch, it adds nothing.
+    It adds none on a terminal with progress bars (``bars``), nor in worker processes of a launch.
     """
 
     def __init__(self, say: Callable[[str], None], bars: bool = True, seconds: float = SECONDS) -> None:
@@ -27,12 +27,12 @@ class Pulse:
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def say(self, text: str) -> None:
-        """Say a line now."""
+        """Print a line now."""
         self._last = time.monotonic()
         self._say(text)
 
     def doing(self, what: str) -> None:
-        """Name what is being done from now on."""
+        """Name the work that starts now."""
         self._what, self._since = what, time.monotonic()
 
     def __enter__(self) -> Pulse:

@@ -1,4 +1,4 @@
-"""Who made a results folder: the command, the names of model and data as they were typed, and versions; run.json."""
+"""The origin of a results folder, run.json: the command, the names of model and data as typed, and versions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .writing import write_json
 FORMAT = "dpstride-run-1"
 PACKAGES = ("dpstride", "numpy", "torch", "numba", "diffusers")
 SAME_DATA = "a disjoint part of the same data"
-NEUTRAL = ("--overwrite",)  # words that change no result, so that the same results are the same files
-# NAME=VALUE, by itself or behind its option: -M NAME=VALUE, -MNAME=VALUE, --model-option=NAME=VALUE.
+NEUTRAL = ("--overwrite",)  # left out, since they change no result and equal results should be equal files
+# NAME=VALUE, by itself or after its option: -M NAME=VALUE, -MNAME=VALUE, --model-option=NAME=VALUE.
 SECRET = re.compile(
     r"^((?:-\w|--[\w-]+=)?\s*\w*(?:token|secret|password|key|credential)\w*\s*=).+", re.IGNORECASE | re.DOTALL
 )
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages on which numbers depend."""
+    """Return the versions of Python and of the packages on which numbers depend."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 
 def _name_of(thing: Any) -> str:
-    """Return the name of a model or of data that may be an object: as typed, its own, or its kind and size."""
+    """Return the name of a model or of data: as typed, or for an object its name, else its class and size."""
     if isinstance(thing, (str, os.PathLike)):
         return os.fspath(thing)
     thing = getattr(thing, "denoiser", thing)
@@ -53,7 +53,7 @@ def _name_of(thing: Any) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """Facts that a results folder cannot state by itself."""
+    """Facts about a run that its results do not contain."""
 
     command: str
     model: str
@@ -71,7 +71,7 @@ class Run:
         heldout: str | None,
         identity: Mapping[str, Any] | None = None,
     ) -> Run:
-        """A run of the command line; what looks like a secret (``-M token=…``) is not kept, for pages are shared."""
+        """Record a run of the command line, without apparent secrets (``-M token=…``), since pages are shared."""
         words = [SECRET.sub(r"\1…", word) for word in arguments or () if word not in NEUTRAL]
         names = (model, data, heldout or SAME_DATA)
         return cls(shlex.join(["dpstride", *words]), *names, identity=json.loads(json.dumps(identity or {})))
@@ -80,7 +80,7 @@ class Run:
     def of_call(
         cls, verb: str, inputs: tuple[Any, Any, Any], options: Mapping[str, Any], identity: Mapping[str, Any]
     ) -> Run:
-        """Record a call of the library, on model, data and held-out data; what was left out is not in it."""
+        """Record a call of the library on model, data and held-out data, without arguments that were left out."""
         model, data, heldout = (_name_of(each) for each in inputs)
         words = [repr(model), repr(data), *([] if inputs[2] is None else [f"heldout={heldout!r}"])]
         words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def id(self) -> str | None:
-        """The name that every result of the run carries."""
+        """The id that every result of the run carries."""
         return run_id(self.identity) if self.identity else None
 
     @property
@@ -115,5 +115,5 @@ class Run:
             run = cls(**document)
             check_types(run)
             if named != run.id:
-                raise ValueError(f"it is called {named!r:.80}, and is {run.id!r}")
+                raise ValueError(f"its id is {named!r:.80}, but its identity gives {run.id!r}")
         return run

@@ -1,4 +1,4 @@
-"""Keywords that have another name now; the old one works for one release and warns."""
+"""Renamed keywords; the old name works for one release, with a warning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def renamed(**names: str) -> Callable[[F], F]:
-    """Let a function take keywords by their old names too: ``old="new"``."""
+    """Let a function also take keywords by their old names: ``old="new"``."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -19,8 +19,8 @@ def renamed(**names: str) -> Callable[[F], F]:
             for old, new in names.items():
                 if (value := keywords.pop(old, None)) is None:
                     continue
-                said = function.__name__
-                warnings.warn(f"{said}({old}=…) is now {said}({new}=…).", DeprecationWarning, stacklevel=2)
+                name = function.__name__
+                warnings.warn(f"{name}({old}=…) is now {name}({new}=…).", DeprecationWarning, stacklevel=2)
                 if keywords.get(new) is not None:
                     raise ValueError(f"{old} is the old name of {new}: give {new} only.")
                 keywords[new] = value

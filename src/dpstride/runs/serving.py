@@ -1,8 +1,8 @@
-"""Units of work in threads of their own, which hand every network call over to the thread that started them.
+"""Units of work in threads, which hand every network call over to the thread that started them.
 
-While a network runs on an accelerator, the processor would only wait. A few units at once, each in a thread, keep it busy:
-one makes its next batch and another gathers what its last one gave, while the network has a third. The network is only ever
-called by the thread that asked for the work, one call at a time, since foreign code need not bear threads.
+While a network runs on an accelerator, the CPU would be idle. A few units at once, each in a thread, keep it busy: one
+prepares its next batch and another processes its last output, while the network runs on a third. The network is only called
+by the thread that started the work, one call at a time, since foreign code may not be thread-safe.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 U = TypeVar("U")
 R = TypeVar("R")
-AT_ONCE = 3  # units: one in the network, one ready for it, one that is gathered or made
-_here = threading.local()  # .server: of threads whose calls are handed over
+AT_ONCE = 3  # units: one in the network, one ready for it, one being processed or prepared
+_here = threading.local()  # .server: set in threads whose calls are handed over
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class _Call:
     result: Future[Any] = field(default_factory=Future)
 
     def make(self) -> None:
-        """Make the call; what ends the program is raised here too, once the waiting thread knows that nothing will come."""
+        """Make the call; an error that ends the program is raised here too, once the waiting thread is cancelled."""
         try:
             self.result.set_result(self.function())
         except Exception as error:
@@ -47,7 +47,7 @@ class _Server:
         self._closed, self._lock = False, threading.Lock()
 
     def ask(self, function: Callable[[], R]) -> Callable[[], R]:
-        """Have a call made by the serving thread; what is returned waits for its result."""
+        """Let the serving thread make a call; return a function that waits for its result."""
         call = _Call(function)
         with self._lock:
             if self._closed:
@@ -56,7 +56,7 @@ class _Server:
         return call.result.result
 
     def close(self) -> None:
-        """Serve no more: whoever waits, or asks from now on, is told so."""
+        """Stop serving: calls that wait, or come from now on, are cancelled."""
         with self._lock:
             self._closed = True
         while not self.events.empty():
@@ -66,8 +66,8 @@ class _Server:
 
 
 def hand_over(function: Callable[[], R]) -> Callable[[], R]:
-    """Start a call and return what waits for its result: in a thread of `served` its starter makes the call meanwhile,
-    anywhere else it is made at once."""
+    """Start a call and return a function that waits for its result: in a thread of `served` the starting thread makes the
+    call meanwhile, anywhere else it is made at once."""
     server: _Server | None = getattr(_here, "server", None)
     if server is None:
         result = function()
@@ -83,12 +83,12 @@ def served(
     at_once: int = AT_ONCE,
     hands_over: bool = True,
 ) -> Generator[tuple[U, R], None, None]:
-    """Units with their results as they are finished, ``at_once`` of them in threads whose calls are made by this one.
+    """Yield units with their results as they are finished, ``at_once`` of them in threads whose calls this one makes.
 
-    One more is asked for than there are threads, so that none of them waits for its next one. Unless ``hands_over``, threads
-    make their calls themselves.
+    One more unit is submitted than there are threads, so that no thread waits for its next one. Unless ``hands_over``,
+    threads make their calls themselves.
 
-    Whatever is raised, here or there, and wherever the caller leaves off, no thread is left behind.
+    No thread is left behind, whatever is raised in any thread and wherever the caller stops.
     """
     import torch
 
@@ -96,7 +96,7 @@ def served(
     running: dict[Future[R], U] = {}
 
     def begin() -> None:
-        torch.set_num_threads(1)  # of each operation; torch keeps that number per thread
+        torch.set_num_threads(1)  # for each operation; torch keeps this setting per thread
         _here.server = server if hands_over else None
 
     threads = torch.get_num_threads()

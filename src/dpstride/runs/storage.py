@@ -1,8 +1,8 @@
-"""Files of arrays that are either whole and as they were written, or refused.
+"""Files of arrays, which are read exactly as they were written or refused.
 
-Plain safetensors, so that anything can read them, with a checksum of contents and metadata in the header. They are
-written here rather than by the library for three reasons: arrays of gigabytes are not copied, a full disk is an OSError
-that says so, and contents reach the disk before the name does (`dpstride.runs.writing`).
+Plain safetensors, readable by any program, with a checksum of contents and metadata in the header. They are written here
+rather than by the library for three reasons: arrays of gigabytes are not copied, a full disk raises a plain OSError, and
+contents reach the disk before the name does (`dpstride.runs.writing`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS = {"f": "F", "i": "I", "u": "U"}
 
 
 class DamagedFileError(ValueError):
-    """A file that is not what was written: truncated, changed, or of another kind."""
+    """A file that is not as it was written: truncated, changed, or of another kind."""
 
 
 def write_arrays(path: Path, arrays: Arrays, header: dict[str, str]) -> None:
@@ -39,7 +39,7 @@ def write_arrays(path: Path, arrays: Arrays, header: dict[str, str]) -> None:
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Arrays and header of a file of `write_arrays`; `DamagedFileError` unless they are what was written."""
+    """Return the arrays and header of a file of `write_arrays`; raise `DamagedFileError` unless they are as written."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -55,7 +55,7 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """The header of a file of `write_arrays`, without a look at its arrays."""
+    """Return the header of a file of `write_arrays`, without reading its arrays."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -73,7 +73,7 @@ def is_remnant(path: Path) -> bool:
 
 
 def read_whole(path: Path, read: Callable[[Path], Result]) -> Result | None:
-    """Return what ``read`` finds in ``path``; None where nothing is, or a damaged file of ours, which a warning names."""
+    """Return what ``read`` reads from ``path``; None if there is no file, or with a warning if ours is damaged."""
     if not path.exists():
         return None
     try:
@@ -81,12 +81,12 @@ def read_whole(path: Path, read: Callable[[Path], Result]) -> Result | None:
     except ValueError as error:
         if not isinstance(error.__cause__, DamagedFileError) or not is_remnant(path):
             raise
-        warnings.warn(f"{path}: {error.__cause__!s:.300}; what it held is computed again.", stacklevel=3)
+        warnings.warn(f"{path}: {error.__cause__!s:.300}; its contents are computed again.", stacklevel=3)
         return None
 
 
 def to_bytes(arrays: Arrays) -> bytes:
-    """Arrays as the content of a safetensors file."""
+    """Return arrays as the content of a safetensors file."""
     plain = {name: _plain(array) for name, array in arrays.items()}
     return b"".join([_head(plain, {}), *(array.tobytes() for array in plain.values())])
 

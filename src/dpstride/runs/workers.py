@@ -1,9 +1,9 @@
-"""Work spread over the processes of a launch: Hugging Face accelerate on torch.distributed.
+"""Work distributed over the processes of a launch: Hugging Face accelerate on torch.distributed.
 
 ``torchrun … -m dpstride`` and ``accelerate launch … -m dpstride`` start the same program in every process; it calls
-`join`, and from then on `map` deals units to whoever is free, on one machine or many, and brings every result to the main
-process, which alone keeps and writes them. Units are claimed from a counter and results handed over in the launch's own
-key-value store, so that nobody waits for anybody until all are done, and a failure anywhere is seen everywhere.
+`join`, and from then on `map` gives units to free processes, on one machine or many, and brings every result to the main
+process, which alone keeps and writes them. Units are claimed from a counter and results passed through the launch's own
+key-value store, so that no process waits for another until all units are done, and every process sees a failure of any.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .storage import Arrays, from_bytes, to_bytes
 
 U = TypeVar("U")
 PART = 1 << 22  # bytes; the store takes at most twice that in one value
-PATIENCE = 60.0  # seconds that a failed worker stays, so that the main process can keep what was finished
+PATIENCE = 60.0  # seconds that a failed worker stays, so that the main process can save finished work
 _ERROR = "dpstride/error"
 
 
@@ -32,7 +32,7 @@ class WorkerError(RuntimeError):
 
 
 class Workers:
-    """The processes of a launch, seen from one of them; alone unless `join` was called in a launch of several."""
+    """The processes of a launch, seen from one of them; a single one unless `join` was called in a launch of several."""
 
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu", store: Any = None, group: Any = None) -> None:
         self.rank, self.size, self.device = rank, size, device
@@ -40,11 +40,11 @@ class Workers:
 
     @property
     def main(self) -> bool:
-        """Return whether this is the process that reads and writes results, and speaks."""
+        """Return whether this is the process that reads and writes results, and prints."""
         return self.rank == 0
 
     def share(self, value: Any) -> Any:
-        """The main process's ``value`` (of JSON types) in every process; each must call this at the same place."""
+        """Return the main process's ``value`` (of JSON types) in every process; each must call this at the same place."""
         if self.size == 1:
             return value
         key = self._new_call()
@@ -56,14 +56,14 @@ class Workers:
         return json.loads(bytes(self._store.get(key)))
 
     def agree(self, identity: dict[str, Any]) -> None:
-        """Refuse to go on in a process whose work, see `dpstride.runs.identity.check_identity`, is not that of the main one."""
+        """Refuse work that is not that of the main process, see `dpstride.runs.identity.check_identity`."""
         main = self.share(identity)
         with self.telling():
             remedy = "Start every process with the same model, data and options."
             check_identity(f"Worker {self.rank}", identity, main, remedy)
 
     def share_arrays(self, arrays: Arrays | None) -> Arrays:
-        """The main process's ``arrays`` in every process; the others give None."""
+        """Return the main process's ``arrays`` in every process; the others pass None."""
         import numpy as np
         import torch
         from torch import distributed
@@ -80,7 +80,7 @@ class Workers:
             if found[name].size:
                 content = torch.from_numpy(found[name].reshape(-1).view(np.uint8))
                 distributed.broadcast(content, 0, group=self._group)
-        self._wait_for_all()  # the main process may end now, and its connections with it
+        self._wait_for_all()  # after this the main process may end, which closes its connections
         return found
 
     def map(
@@ -92,13 +92,12 @@ class Workers:
         *,
         hands_over: bool = False,
     ) -> Iterator[tuple[U, Arrays]]:
-        """Every unit with its result, in the main process, as they are finished; nothing in the others, which help.
+        """Yield every unit with its result as it is finished, in the main process; the others compute and yield nothing.
 
-        Every process must call this with the same units and go through it to its end. What one raises, all raise; the
-        main process after it has given out every result that was finished. A process alone computes ``at_once`` units
-        at a time, each in a thread of its own; ``stop`` is called when those should end before they are finished.
-        With ``hands_over`` every process has a few in threads, and network calls are made by the thread that takes the
-        results (`dpstride.runs.serving`).
+        Every process must call this with the same units and iterate to the end. An error in one process is raised in all;
+        in the main process after it has yielded every finished result. A single process computes ``at_once`` units at a
+        time, each in its own thread; ``stop`` is called when these should end early. With ``hands_over`` every process has
+        a few units in threads, and the thread that takes the results makes the network calls (`dpstride.runs.serving`).
         """
         if self.size == 1:
             yield from in_threads(compute, units, at_once, stop, hands_over=hands_over)
@@ -115,9 +114,8 @@ class Workers:
                 yield from self._lead(computed, units, name, own) if self.main else self._help(computed, name)
         except BaseException as error:
             self.fail(error)
-            if not self.main and not isinstance(
-                error, WorkerError
-            ):  # its end would end the others, before the main process has kept what is finished
+            # A launcher ends all processes when one ends, which must wait until the main process has saved finished work.
+            if not self.main and not isinstance(error, WorkerError):
                 self._wait_for_main(name)
             raise
         finally:
@@ -129,7 +127,7 @@ class Workers:
     def _lead(
         self, computed: Iterator[tuple[int, Arrays]], units: Sequence[U], name: str, own: set[int]
     ) -> Iterator[tuple[U, Arrays]]:
-        elsewhere: dict[int, None] = {}  # units that others have claimed, in that order
+        elsewhere: dict[int, None] = {}  # units claimed by others, in that order
         seen = done = 0
         while done < len(units):
             mine = next(computed, None)
@@ -155,7 +153,7 @@ class Workers:
         yield from ()
 
     def _claims(self, name: str, count: int, own: set[int]) -> Iterator[int]:
-        """Claim units one by one, as they are asked for, and note which."""
+        """Claim units one by one, on demand, and add them to ``own``."""
         while (mine := self._claim(name, count)) is not None:
             own.add(mine)
             yield mine
@@ -181,7 +179,7 @@ class Workers:
         return arrays
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others of an error, which ends what they do together."""
+        """Report an error to the others, which ends their common work."""
         if self.size == 1 or isinstance(error, WorkerError):
             return
         with contextlib.suppress(RuntimeError):  # the store itself may be what failed
@@ -190,7 +188,7 @@ class Workers:
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
-        """Tell the others of an error in the block, which goes on from here as it is."""
+        """Report an error in the block to the others, and raise it again."""
         try:
             yield
         except BaseException as error:
@@ -228,8 +226,10 @@ def in_threads(
     *,
     hands_over: bool = False,
 ) -> Iterator[tuple[U, Arrays]]:
-    """Units as they are finished. Threads that each pass whole batches need not wait for each other at every operation, as
-    those of one operation do: two are nearly twice as fast as one, and hardly slower when something else runs.
+    """Yield units with their results as they are finished.
+
+    Threads that each run whole batches need not wait for each other in every operation, as torch's own threads do: two are
+    nearly twice as fast as one, and hardly slower when something else runs.
     """
     if hands_over:
         yield from served(compute, units, stop)
@@ -244,12 +244,12 @@ _joined = Workers()
 
 
 def current() -> Workers:
-    """The workers of this process: one, until `join`."""
+    """Return the workers of this process: a single one until `join`."""
     return _joined
 
 
 def join() -> Workers:
-    """Join the other processes of ``torchrun`` or ``accelerate launch``, if there are any, and be one of `current`."""
+    """Join the other processes of ``torchrun`` or ``accelerate launch``, if any; `current` then returns all of them."""
     global _joined
     if launch_size() > 1 and _joined.size == 1:
         accelerate = require("accelerate", "Several processes need Hugging Face accelerate", "workers", ImportError)
@@ -257,15 +257,15 @@ def join() -> Workers:
         from torch import distributed
         from torch.distributed.distributed_c10d import _get_default_store
 
-        # accelerate takes processors for the devices only when it is told to.
+        # accelerate uses CPUs only when told to.
         state = accelerate.PartialState(cpu=not (torch.cuda.is_available() or torch.xpu.is_available()))
-        # Results are in main memory, whatever the devices talk by.
+        # Results are in main memory, whatever backend the devices use.
         group = None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
         _joined = Workers(
             state.process_index, state.num_processes, str(state.device), _get_default_store(), group=group
         )
         assert _joined.size == launch_size()
-        distributed.barrier(group)  # nobody ends before all are connected
+        distributed.barrier(group)  # no process ends before all are connected
         atexit.register(_leave)
     return _joined
 

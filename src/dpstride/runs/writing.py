@@ -1,8 +1,8 @@
-"""The one way in which dpstride writes a file: all of the new content under its name, or all of the old.
+"""Atomic writing of files, the only way in which dpstride writes: a name has all of the new content or all of the old.
 
-Contents go to a temporary file in the same folder, reach the disk, and only then get the name. The writer holds a lock of
-the kernel on the temporary file, so that one which a kill left behind can be told from one that is being written, by
-anyone, at any time: see `remove_leftovers`. A test finds every other place that opens a file for writing.
+Contents go to a temporary file in the same folder, reach the disk, and only then get the name. The writer holds a kernel
+lock on the temporary file, so that a file left behind by a kill can be distinguished from one being written: see
+`remove_leftovers`. A test finds every other place that opens a file for writing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-_PREFIX, _SUFFIX = ".dpstride-", ".tmp"  # not made of the file's own name, which may be as long as names can be
+_PREFIX, _SUFFIX = ".dpstride-", ".tmp"  # not built from the file's own name, which may have the maximum length
 _numbers = itertools.count()
 
 
@@ -28,26 +28,24 @@ class WriteError(OSError):
     def __init__(self, path: Path, error: OSError) -> None:
         reason = error.strerror or str(error)
         kept = " What was there before is kept." if os.path.isfile(path) else ""
-        super().__init__(
-            f"{path}: could not be written ({reason}).{kept} Put this right and run the same command again."
-        )
+        super().__init__(f"{path}: could not be written ({reason}).{kept} Fix this and run the same command again.")
         self.strerror = reason
 
 
 @contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file open for writing, which becomes ``path`` when the context ends, whole and durable, or not at all.
+    """Yield a file open for writing, which becomes ``path`` when the context ends, whole and durable, or not at all.
 
-    Folders on the way are made. Whatever goes wrong, `WriteError` names the file, what was there stays, and the temporary
-    file goes.
+    Missing parent folders are created. On any failure `WriteError` names the file, the old file is kept, and the temporary
+    file is removed.
     """
     named, temporary = Path(path), None
     try:
-        if _is_stream(named):  # which has no old content to keep
+        if _is_stream(named):  # no old content to keep
             with named.open("wb") as file:
                 yield file
             return
-        target = Path(os.path.realpath(named))  # a link stays one
+        target = Path(os.path.realpath(named))  # a link stays a link
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary, descriptor = _create(target.parent)
         with os.fdopen(descriptor, "wb") as file:
@@ -66,9 +64,9 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new folder for what others write (diffusers), whose files get to the folder ``path`` when the context ends.
+    """Yield a new folder for files that others write (diffusers), and move them to ``path`` when the context ends.
 
-    Each replaces the one of its name as `atomic` does, and none does before all are whole; other files there stay.
+    Each replaces the file of its name as `atomic` does, but only once all are whole; other files there are kept.
     """
     named, temporary = Path(path), None
     try:
@@ -99,7 +97,7 @@ def _held(folder: Path) -> Iterator[None]:
     """Hold a lock on a temporary folder, so that `remove_leftovers` leaves it alone."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks, where nobody removes leftovers
+        with suppress(OSError):  # a file system without locks, where leftovers are not removed
             hold(descriptor)
         yield
     finally:
@@ -107,24 +105,24 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a whole file; its path."""
+    """Write a whole file and return its path."""
     with atomic(path) as file:
         file.write(content)
     return Path(path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a whole file in UTF-8, with line ends as they are; its path."""
+    """Write a whole file in UTF-8, with line endings unchanged, and return its path."""
     return write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str | os.PathLike[str], document: Any, indent: int | None = 1) -> Path:
-    """Write a JSON document, which may not hold NaN or infinity; its path."""
+    """Write a JSON document, which must not contain NaN or infinity, and return its path."""
     return write_text(path, json.dumps(document, indent=indent, allow_nan=False) + "\n")
 
 
 def without_nan(value: Any, digits: int | None = None) -> Any:
-    """``value`` as JSON can hold it: NaN and infinity are null, and floats have so many significant ``digits``."""
+    """Return ``value`` as JSON values: NaN and infinity become None, and floats are rounded to ``digits`` significant ones."""
     if isinstance(value, Mapping):
         return {str(key): without_nan(inner, digits) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -135,7 +133,7 @@ def without_nan(value: Any, digits: int | None = None) -> Any:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files of runs that were killed, and of no run that is writing now."""
+    """Remove temporary files of killed runs, but not of a run that is writing now."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with suppress(OSError):
             is_folder = path.is_dir() and not path.is_symlink()
@@ -151,19 +149,19 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _create(folder: Path) -> tuple[Path, int]:
-    """A new file in ``folder`` that `remove_leftovers` leaves alone."""
+    """Create a file in ``folder`` that `remove_leftovers` leaves alone."""
     while True:
         path = folder / f"{_PREFIX}{os.getpid()}-{next(_numbers)}{_SUFFIX}"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileExistsError:  # of a killed process with the same number
+        except FileExistsError:  # left by a killed process with the same id
             continue
         try:
             hold(descriptor)
-        except BlockingIOError:  # somebody takes it for a leftover
+        except BlockingIOError:  # another process takes it for a leftover
             os.close(descriptor)
             continue
-        except OSError:  # a file system without locks, where nobody removes leftovers
+        except OSError:  # a file system without locks, where leftovers are not removed
             return path, descriptor
         if is_file_of(descriptor, path):
             return path, descriptor
@@ -171,7 +169,7 @@ def _create(folder: Path) -> tuple[Path, int]:
 
 
 def hold(descriptor: int, shared: bool = False) -> None:
-    """Lock an open file until it is closed or the process ends; BlockingIOError if another one has it."""
+    """Lock an open file until it is closed or the process ends; raise BlockingIOError if another process holds it."""
     import fcntl
 
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -187,7 +185,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def is_file_of(descriptor: int, path: Path) -> bool:
-    """Return whether ``path`` still names this open file: somebody may have removed it since it was opened."""
+    """Return whether ``path`` still names this open file, which may have been removed since it was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -195,7 +193,7 @@ def is_file_of(descriptor: int, path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; some file systems cannot, and then need not."""
+    """Make a rename durable, where the file system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
