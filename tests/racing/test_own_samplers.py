@@ -196,7 +196,9 @@ def test_a_race_does_not_go_on_with_edited_features(tmp_path: Path) -> None:
         return tune(model, DATA, tmp_path / "out", **options, features=extractor)
 
     before = race(1.0)
-    with pytest.raises(OtherWorkError, match=r"feature extractor that behaves differently.*its fingerprint is the same"):
+    with pytest.raises(
+        OtherWorkError, match=r"feature extractor that behaves differently.*its fingerprint is the same"
+    ):
         race(1.01)
     assert race(1.0).finish.entries == before.finish.entries
 
