@@ -184,7 +184,7 @@ def _samples_plan(objective: str, band: Band | None, sampler: Sampler | None, et
         return SamplesPlan.of(band, sampler, eta)
     for name, value in (("band", band), ("sampler", sampler), ("eta", eta)):
         if value is not None:
-            raise ValueError(f"{name} is for objective={SAMPLES!r}; for bits/dim it would do nothing. Leave it out.")
+            raise ValueError(f"{name} is for objective={SAMPLES!r}; for bits/dim it has no effect. Leave it out.")
     return None
 
 
