@@ -145,12 +145,7 @@ def missing_axis(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 
 def autocast_in_force(device: torch.device) -> torch.dtype | None:
     """The precision of the ``torch.autocast`` around the caller, or None."""
-    try:
-        return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
-    except TypeError:  # torch before 2.4 has a function for each kind of device
-        if device.type == "cpu":
-            return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
-        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -321,7 +321,7 @@ class ForwardProcess:
     def fingerprint(self) -> str:
         """Digest of the numbers that define the process; statistics store it, so that they are not mixed up."""
         digest = hashlib.sha256()
-        for array in (self.f, self.g, self.times, self.origin, self.input_scale):
+        for array in self.arrays.values():
             digest.update(np.ascontiguousarray(array).tobytes())
         if self.kind != "discrete" or self.origin_T != self.T:  # a whole discrete grid implies the rest
             digest.update(f"{self.kind} {self.origin_T} {self.first_pair_variance}".encode())
@@ -344,8 +344,6 @@ class ForwardProcess:
         return np.asarray((1.0 - ratio) * (1.0 + ratio))
 
     def _replace(self, **changes: object) -> ForwardProcess:
-        from dataclasses import replace
-
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -259,8 +259,6 @@ class ScheduleSet(Chosen, ByBudget[Schedule]):
         check_kinds(ScheduleSet.adopt, schedule=schedule)
         if not _same_process(schedule, self):
             raise ValueError("The schedule belongs to another process than this set; make it on schedules.process.")
-        from dataclasses import replace
-
         return replace(schedule, options=self.options, fitted=self.fitted)
 
     def plot(self) -> Figure:

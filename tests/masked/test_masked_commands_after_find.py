@@ -115,7 +115,7 @@ def test_exports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_exports_of_the_other_kind_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(["export", "ids.json", "--to", "diffusers", "--budget", "3"]) == 2
-    assert f"Export them --to {', '.join(TOKENS.forms)}" in " ".join(capsys.readouterr().err.split())
+    assert f"Export them with --to {', '.join(TOKENS.forms)}" in " ".join(capsys.readouterr().err.split())
     _schedules_of_numbers(folder / "numbers.json")
     assert _run(["export", "numbers.json", "--to", "tokens", "--budget", "2"]) == 2
     assert "holds schedules of numbers" in " ".join(capsys.readouterr().err.split())

@@ -11,11 +11,10 @@ from ..options import DEFAULT_CDF, Cdf
 from ..statistics import artefact
 from ..statistics.artefact import Statistics
 from ..statistics.decoder import gaussian_nats, residual_costs
+from ..statistics.interpolate import LEAST_LOG_NATS
 from ..variances.fractions import block_values
 
 Array = npt.NDArray[np.float64]
-# Where the decoder is almost certain, a block's cost underflows, and its logarithm would ruin the interpolation.
-LEAST_LOG_NATS = -20.0
 
 
 def decoder_curve(statistics: Statistics, t: int, variances: Array, cdf: Cdf = DEFAULT_CDF) -> Array:

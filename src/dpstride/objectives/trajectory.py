@@ -66,11 +66,10 @@ def trajectory_costs(
         process, deviation = trajectory.coarse_process, deviation[np.ix_(trajectory.coarse, trajectory.coarse)]
         triples = trajectory.second
     weights = propagation(process, trajectory, weight) / trajectory.dims
-    s, t = np.meshgrid(np.arange(process.T + 1), np.arange(process.T + 1))
     costs = StepCosts(
         process=process,
         dims=trajectory.dims,
-        table=np.where(s < t, deviation * weights, np.inf),
+        table=np.where(np.tri(process.T + 1, k=-1, dtype=bool), deviation * weights, np.inf),
         triples=None if triples is None else triples * weights,
         unit=UNIT,
         options={"objective": "trajectory", "sampler": sampler, "weight": weight, "combine": "squares"},
