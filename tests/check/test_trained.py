@@ -75,6 +75,15 @@ def test_a_process_that_a_first_look_hardly_shows_is_measured_to_the_end(
     assert found.changes == ("scaled linear process",), found.sentence
 
 
+def test_more_draws_tell_a_weak_network_from_an_untrained_one(trained: Any) -> None:
+    """It is better than a Gaussian by a few percent, which the draws that find its process do not show."""
+    denoiser, data_range = trained.small_denoiser("small-eps-unit-range")
+    options = {"predicts": "eps", "time_input": denoiser.time_input, "clip": denoiser.clip, "shape": denoiser.shape}
+    wrong = Denoiser(denoiser.network, ForwardProcess.sub_vp(trained.T), **options)
+    found = check(wrong, DATA, data_range=data_range, progress=False)
+    assert (found.verdict, found.changes) == ("better", ("linear process",)), found.sentence
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("predicts", ["eps", "x0"])
 def test_a_conditional_model_of_spectra_is_not_accused(predicts: Any, seed: int) -> None:

@@ -338,7 +338,7 @@ def test_fashion_features_are_the_averages_before_the_last_layer() -> None:
     logits = found @ network.linear.weight.T + network.linear.bias
     with torch.no_grad():
         torch.testing.assert_close(logits, network(images.float() / 127.5 - 1.0), rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match=r"grey 28 × 28 images, not of images \(3, 28, 28\)"):
+    with pytest.raises(ValueError, match=r"grey 28 × 28 images, not images of shape \(3, 28, 28\)"):
         extractor(images.expand(-1, 3, -1, -1))
 
 

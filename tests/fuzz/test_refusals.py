@@ -253,7 +253,7 @@ def test_an_openai_checkpoint_of_odd_tensors_is_refused(tmp_path: Path) -> None:
         ({"beta_end": [1]}, r"beta_end must be a finite number, not \[1\]"),
         ({"beta_start": -0.1}, "must lie between 0 and 1"),
         ({"beta_schedule": ["linear"]}, r"beta_schedule \['linear'\] is not known"),
-        ({"prediction_type": {}}, "prediction_type {} is not known"),
+        ({"prediction_type": {}}, r"prediction_type must be .* not {}"),
         ({"variance_type": 3}, "variance_type 3 is not known"),
         ({"trained_betas": "abc"}, "trained_betas must be a list of numbers"),
         ({"trained_betas": [[0.1], [0.1, 0.2]]}, "trained_betas must be a list of numbers"),

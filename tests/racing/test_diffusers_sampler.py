@@ -104,7 +104,7 @@ def test_unipc_is_nearer_to_the_exact_flow_than_euler() -> None:
 
 def test_unipc_that_would_leave_the_path_is_refused() -> None:
     model = gaussian_denoiser(FLOW, np.zeros(3), np.ones(3), predicts="flow")
-    with pytest.raises(ValueError, match=r"to clean data with final_sigmas_type='zero', and this one has 'sigma_min'"):
+    with pytest.raises(ValueError, match=r"to clean data with final_sigmas_type='zero', but this one has 'sigma_min'"):
         unipc(model, final_sigmas_type="sigma_min")
     with pytest.raises(ValueError, match=r"use_karras_sigmas = True, which replaces"):
         unipc(model, use_karras_sigmas=True)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.attack("edited models on resume, reuse and in workers")
 OTHERWISE = (
     r"holds work of a model that behaves differently: on the same inputs the network's output differs by \S+ of its size at "
     r"t = \d+, where rounding may reach \S+ \(float\d+\), though its weights are the same: its code, its attributes or its "
-    r"settings have changed\. Undo that to go on\. (Give another output|Estimate without reuse)"
+    r"settings have changed\. Undo the change to continue\. (Give another output|Estimate without reuse)"
 )
 
 

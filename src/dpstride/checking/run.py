@@ -161,12 +161,13 @@ def _facts(denoiser: Denoiser, data: Samples) -> tuple[Facts, tuple[Array, Array
 def _baselines(search: Search, found: Found, moments: tuple[Array, Array]) -> _Baselines:
     """Compare the best description with the Gaussian, with more draws if these do not decide, and with no network."""
     best, draws = found.best, found.draws
+    changed = best is not found.declared
     worse, areas, gaussian = _against_gaussian(search, best, draws, moments)
-    if worse is not None and worse.at_least(SIGMAS) <= WORSE_THAN_GAUSSIAN * gaussian < worse.at_most(SIGMAS):
+    if worse is not None and worse.at_least(SIGMAS) <= _allowed(gaussian, changed) < worse.at_most(SIGMAS):
         draws = search.meter.draws
         best.measured.ensure(search.levels, draws)
         worse, areas, gaussian = _against_gaussian(search, best, draws, moments)
-    known = worse is None or not _knows_nothing(worse, gaussian, best is not found.declared)
+    known = worse is None or not _knows_nothing(worse, gaussian, changed)
     return _Baselines(areas, gaussian, not known or _is_worse_than_none(best))
 
 
@@ -235,8 +236,12 @@ def _against_gaussian(
 
 def _knows_nothing(worse: Difference, gaussian: float, changed: bool) -> bool:
     """Return whether the best description is worse than the Gaussian, or no better although it was searched for."""
-    least = WORSE_THAN_GAUSSIAN * gaussian
-    return worse.at_least(SIGMAS) > least or (changed and worse.at_most(SIGMAS) > -least)
+    return (worse.at_most if changed else worse.at_least)(SIGMAS) > _allowed(gaussian, changed)
+
+
+def _allowed(gaussian: float, changed: bool) -> float:
+    """Extra cost over the Gaussian from which a network knows nothing: a description that was searched for must be better."""
+    return (-1.0 if changed else 1.0) * WORSE_THAN_GAUSSIAN * gaussian
 
 
 def _level(search: Search, found: Found) -> Level | None:

@@ -74,7 +74,7 @@ class HubSource:
 
     @property
     def local(self) -> bool:
-        """Whether this is a local copy."""
+        """Return whether this is a local copy."""
         return self.folder.is_dir()
 
     def holds(self, url: str) -> bool:

@@ -1,4 +1,4 @@
-"""How work is executed, apart from what it computes: arguments that every stage with network calls passes on together."""
+"""Execution of work, apart from what it computes: arguments that every stage with network calls passes on together."""
 
 from __future__ import annotations
 
