@@ -117,7 +117,8 @@ PROBED = (1, 4, 8, 12)  # grid indices of the probes on this grid
 ELSEWHERE = (
     r"holds work of a model that behaves differently: recomputed, at t = (2|3|5|6|7|9|10|11) the (error of x0_hat|sum of "
     r"phi) on sample \d is \S+ and not \S+, where rounding may change it by \S+ \(float\d+\), although its weights and its "
-    r"outputs on the probes are the same: .* have changed\. Undo the change to continue\. (Give another output|Estimate without reuse)"
+    r"outputs on the probes are the same: .* have changed\. "
+    r"Undo the change to continue\. (Give another output|Estimate without reuse)"
 )
 
 

@@ -188,7 +188,9 @@ class _Work:
         tolerance = max(there.tolerance(now)[0], self.probed.slack)
         at_once = self.passes.batch_size if self.mixes else 1
         if (found := deviation(self.passes, kept, tolerance, max(now.sizes), at_once=at_once)) is not None:
-            raise OtherWorkError(f"{where} {of_another_model(found, there, now)}. Undo the change to continue. {remedy}")
+            raise OtherWorkError(
+                f"{where} {of_another_model(found, there, now)}. Undo the change to continue. {remedy}"
+            )
 
     def _check_done(self, rows: Rows, done: list[Unit], unit: Unit, count: int) -> None:
         """Add a unit to those that are ``done``; refuse results that a sample alone, or this process, does not reproduce."""
