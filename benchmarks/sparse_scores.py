@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "runs" / "sparse"
 PAGE = ROOT / "docs" / "adaptive.md"
 CHOOSING = 64
-MOST = (64, 256, 1000)  # steps of the longest path that is scored, one after the other
+MOST = (64, 256, 1000, 4000)  # steps of the longest path that is scored, one after the other
 
 
 def schedules_of(name: str, denoiser: Denoiser, folder: Path) -> ScheduleSet:
