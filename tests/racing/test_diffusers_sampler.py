@@ -108,7 +108,7 @@ def test_unipc_that_would_leave_the_path_is_refused() -> None:
         unipc(model, final_sigmas_type="sigma_min")
     with pytest.raises(ValueError, match=r"use_karras_sigmas = True, which replaces"):
         unipc(model, use_karras_sigmas=True)
-    with pytest.raises(ValueError, match=r"UniPCMultistepScheduler walks .* with use_flow_sigmas=True"):
+    with pytest.raises(ValueError, match=r"UniPCMultistepScheduler takes .* with use_flow_sigmas=True"):
         dpstride.Schedule(FLOW, (2000, 0)).for_diffusers(diffusers.UniPCMultistepScheduler())
 
 
